@@ -1,0 +1,42 @@
+//! The slot table: the one thing a pick reads, in user space and in the kernel alike.
+
+/// Slots of one table. A power of two, so that a slot is the top 16 bits of a mixed key; fine enough for weights of 0.002 %.
+pub const SLOTS: usize = 1 << 16;
+
+/// Engines listed per slot: the slot's owner and the next ones in rank, for when an engine is gone.
+pub const RANKS: usize = 4;
+
+/// Engine number of an empty rank.
+pub const NO_ENGINE: u16 = u16::MAX;
+
+/// Engines one fleet may have. Engine numbers are dense, so this also bounds every table indexed by engine.
+pub const MAX_ENGINES: usize = 4096;
+
+/// One slot: engine numbers, best first, padded with [`NO_ENGINE`].
+pub type Slot = [u16; RANKS];
+
+/// A whole table as the kernel and user space share it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SlotBank {
+    pub slots: [Slot; SLOTS],
+}
+
+const _: () = assert!(size_of::<SlotBank>() == SLOTS * RANKS * 2);
+const _: () = assert!(MAX_ENGINES < NO_ENGINE as usize);
+
+/// The slot of a mixed 64-bit key.
+#[inline]
+pub const fn slot_of(mixed_key: u64) -> usize {
+    (mixed_key >> 48) as usize
+}
+
+/// Full-avalanche mix of 64 bits (the finaliser of SplitMix64). A multiplicative hash alone maps neighbouring ports to one slot.
+#[inline]
+pub const fn mix64(mut x: u64) -> u64 {
+    x ^= x >> 30;
+    x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^= x >> 27;
+    x = x.wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,3 @@
+//! `ilb`, the inference load balancer, as a library. ARCHITECTURE.md has the map.
+
+pub mod model;

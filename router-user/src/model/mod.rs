@@ -1,0 +1,11 @@
+//! Plain data with invariants: what the fleet is, in the words of ARCHITECTURE.md. No IO, no clock, no randomness.
+
+mod curve;
+mod fleet;
+mod ids;
+mod profile;
+
+pub use curve::{Curve, CurveError};
+pub use fleet::{Class, Cluster, Engine, Fleet, Ineligible, Tags};
+pub use ids::{ClassId, ClusterId, EngineId};
+pub use profile::Profile;
