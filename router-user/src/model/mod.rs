@@ -6,6 +6,7 @@ mod ids;
 mod profile;
 
 pub use curve::{Curve, CurveError};
+pub(crate) use fleet::ineligible;
 pub use fleet::{Class, Cluster, Engine, Fleet, Ineligible, Tags};
 pub use ids::{ClassId, ClusterId, EngineId};
 pub use profile::Profile;

@@ -1,0 +1,205 @@
+//! The immutable published result of one plan.
+//!
+//! A snapshot is self-contained: a data plane needs nothing else to decide a request, so facts that must agree (who exists, who may
+//! serve whom, with what weight) can never come from two different moments.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible, Tags};
+
+/// Version of the JSON form. A data plane refuses a snapshot of another version and keeps the one it has.
+pub const FORMAT: u32 = 1;
+
+/// How far a plan got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// All demand is routed at the least cost.
+    Optimal,
+    /// Some demand is planned to be shed, because no legal weights carry all of it.
+    Degraded,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub format: u32,
+    /// Only grows. 0 is what a data plane plans for itself from its own configuration when it has never seen a published one.
+    pub generation: u64,
+    /// When it was published, in ms since the Unix epoch.
+    pub published_unix_ms: u64,
+    pub status: Status,
+    /// Expected mean latency of a served request, network included, in ms.
+    pub objective_ms: f64,
+    pub clusters: Vec<ClusterEntry>,
+    pub engines: Vec<EngineEntry>,
+    pub classes: Vec<ClassEntry>,
+    /// One per (cluster, class).
+    pub routes: Vec<Route>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterEntry {
+    pub name: String,
+    pub region: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineEntry {
+    pub name: String,
+    pub region: String,
+    pub address: SocketAddr,
+    pub models: Vec<String>,
+    #[serde(default, skip_serializing_if = "Tags::is_empty")]
+    pub tags: Tags,
+    /// Load it may be given, in requests/s; 0 when no replica is ready.
+    pub capacity_rps: f64,
+    /// Load the plan gives it, in requests/s.
+    pub load_rps: f64,
+    /// Expected time from arrival at the engine to the last token at that load, in ms.
+    pub latency_ms: f64,
+    /// What one more request/s would cost everybody else, in ms.
+    pub price_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassEntry {
+    pub name: String,
+    pub model: String,
+    pub output_tokens: f64,
+    pub priority: u8,
+    #[serde(default, skip_serializing_if = "Tags::is_empty")]
+    pub require: Tags,
+}
+
+/// Where one cluster sends one class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Route {
+    pub cluster: ClusterId,
+    pub class: ClassId,
+    /// Demand the plan was made for, in requests/s.
+    pub demand_rps: f64,
+    /// Marginal cost of one more request, in ms.
+    pub price_ms: f64,
+    /// Fraction of the demand that is planned to be refused, 0 to 1.
+    pub shed_frac: f64,
+    /// True when an operator set these weights by hand.
+    #[serde(default)]
+    pub pinned: bool,
+    /// Weights > 0, in order of engine; they sum to 1. Eligible engines that are not listed have weight 0.
+    pub weights: Vec<Share>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    pub engine: EngineId,
+    pub weight: f64,
+}
+
+/// Why a snapshot is refused.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum SnapshotError {
+    #[error("snapshot has format {found}; this ilb reads format {FORMAT}")]
+    Format { found: u32 },
+    #[error("snapshot generation {found} is not above {current}")]
+    Stale { found: u64, current: u64 },
+    #[error("route {route}: {what} number {number} does not exist")]
+    Dangling { route: usize, what: &'static str, number: u16 },
+    #[error("route {route}: weight {weight} of engine {engine:?}; wanted a number from 0 to 1")]
+    Weight { route: usize, engine: String, weight: f64 },
+    #[error("route {route}: weights sum to {sum}; wanted 1")]
+    Sum { route: usize, sum: f64 },
+    #[error("route {route}: engine {engine:?} {reason}")]
+    NotEligible { route: usize, engine: String, reason: Ineligible },
+    #[error("route {route}: shed fraction {shed_frac}; wanted 0 to 1")]
+    Shed { route: usize, shed_frac: f64 },
+}
+
+impl Snapshot {
+    /// Checks every invariant a data plane relies on; a snapshot from outside is never used before this.
+    ///
+    /// Errors: the first broken invariant.
+    pub fn validate(&self) -> Result<(), SnapshotError> {
+        if self.format != FORMAT {
+            return Err(SnapshotError::Format { found: self.format });
+        }
+        for (index, route) in self.routes.iter().enumerate() {
+            let dangling = |what, number| SnapshotError::Dangling { route: index, what, number };
+            if route.cluster.index() >= self.clusters.len() {
+                return Err(dangling("cluster", route.cluster.0));
+            }
+            if route.class.index() >= self.classes.len() {
+                return Err(dangling("class", route.class.0));
+            }
+            if !(0.0..=1.0).contains(&route.shed_frac) {
+                return Err(SnapshotError::Shed { route: index, shed_frac: route.shed_frac });
+            }
+            for share in &route.weights {
+                let engine = self.engines.get(share.engine.index()).ok_or(dangling("engine", share.engine.0))?;
+                if !(0.0..=1.0 + 1e-9).contains(&share.weight) {
+                    return Err(SnapshotError::Weight { route: index, engine: engine.name.clone(), weight: share.weight });
+                }
+                if let Some(reason) = self.ineligible(route.class, share.engine) {
+                    return Err(SnapshotError::NotEligible { route: index, engine: engine.name.clone(), reason });
+                }
+            }
+            let sum: f64 = route.weights.iter().map(|s| s.weight).sum();
+            // A route whose engines are all gone has no weights; everything of it is shed.
+            if !route.weights.is_empty() && (sum - 1.0).abs() > 1e-6 {
+                return Err(SnapshotError::Sum { route: index, sum });
+            }
+        }
+        Ok(())
+    }
+
+    /// Why `engine` may not serve `class`; `None` when it may. Health is no part of it.
+    pub fn ineligible(&self, class: ClassId, engine: EngineId) -> Option<Ineligible> {
+        let (class, engine) = (&self.classes[class.index()], &self.engines[engine.index()]);
+        crate::model::ineligible(&engine.models, &engine.tags, &class.model, &class.require)
+    }
+
+    pub fn cluster(&self, name: &str) -> Option<ClusterId> {
+        self.clusters.iter().position(|c| c.name == name).map(ClusterId::of)
+    }
+
+    pub fn route(&self, cluster: ClusterId, class: ClassId) -> Option<&Route> {
+        self.routes.iter().find(|r| r.cluster == cluster && r.class == class)
+    }
+
+    /// The parts of a snapshot that come from the fleet alone; loads and routes are the plan's to fill in.
+    pub fn describe(fleet: &Fleet) -> Self {
+        Self {
+            format: FORMAT,
+            generation: 0,
+            published_unix_ms: 0,
+            status: Status::Optimal,
+            objective_ms: 0.0,
+            clusters: fleet.clusters.iter().map(|c| ClusterEntry { name: c.name.clone(), region: c.region.clone() }).collect(),
+            engines: (fleet.engines.iter())
+                .map(|e| EngineEntry {
+                    name: e.name.clone(),
+                    region: e.region.clone(),
+                    address: e.address,
+                    models: e.models.clone(),
+                    tags: e.tags.clone(),
+                    capacity_rps: fleet.profiles[e.profile].capacity_rps,
+                    load_rps: 0.0,
+                    latency_ms: 0.0,
+                    price_ms: 0.0,
+                })
+                .collect(),
+            classes: (fleet.classes.iter())
+                .map(|c| ClassEntry {
+                    name: c.name.clone(),
+                    model: c.model.clone(),
+                    output_tokens: c.output_tokens,
+                    priority: c.priority,
+                    require: c.require.clone(),
+                })
+                .collect(),
+            routes: Vec::new(),
+        }
+    }
+}
