@@ -1,0 +1,36 @@
+//! The numbers behind every key that may be left out, each with its reason.
+
+use std::time::Duration;
+
+pub(super) const PROXY_LISTEN: &str = "127.0.0.1:8080";
+/// One worker: the rest of the machine is the engines' on a small host; 0 asks for one per core.
+pub(super) const PROXY_WORKERS: usize = 1;
+/// Two descriptors each must fit the usual limit of 20,000 open files.
+pub(super) const MAX_CONNECTIONS: usize = 8_192;
+/// Long prompts and images in base64 fit; the body is kept for replay, so this also bounds memory per request.
+pub(super) const MAX_BODY_BYTES: usize = 32 << 20;
+/// A SYN that got no answer is repeated after 1 s by the kernel: by then another engine is the better choice.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Prefill of a very long prompt takes tens of seconds on a loaded engine.
+pub(super) const TTFT_TIMEOUT: Duration = Duration::from_secs(120);
+/// No engine that still generates is silent for longer between two tokens.
+pub(super) const GAP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Beyond this, requests only queue inside the engine; vLLM's own default runs 256 sequences, twice that still fills the batch.
+pub(super) const MAX_IN_FLIGHT_PER_ENGINE: usize = 512;
+
+pub(super) const ADMIN_SOCKET: &str = "run/ilb.sock";
+pub(super) const ADMIN_LISTEN: &str = "127.0.0.1:9900";
+
+pub(super) const CONTROL_LISTEN: &str = "127.0.0.1:9800";
+/// Demand estimates need a few seconds of arrivals; faster planning would only follow noise.
+pub(super) const CONTROL_PERIOD: Duration = Duration::from_secs(2);
+pub(super) const HEADROOM_FRAC: f64 = 0.0;
+/// Less than 0.1 % of mean latency is noise, and moving sessions costs their cached prefill.
+pub(super) const PUBLISH_GAIN_FRAC: f64 = 0.001;
+/// Two failed probes take an engine out of the plan: about two seconds, long after the data planes have stopped using it.
+pub(super) const HEALTH_PERIOD: Duration = Duration::from_secs(1);
+
+pub(super) const STORE_DIR: &str = "run/snapshots";
+
+pub(super) const KERNEL_SERVICE: &str = "127.0.0.1:8000";
+pub(super) const KERNEL_PIN_DIR: &str = "/sys/fs/bpf/ilb";

@@ -1,0 +1,100 @@
+//! Prints a resolved configuration in the form it was read from, every default spelled out.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::Config;
+use crate::model::{Curve, Tags};
+
+pub(super) fn to_toml(config: &Config) -> String {
+    let mut out = String::new();
+    write_all(config, &mut out).expect("writing to a string cannot fail");
+    out
+}
+
+fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
+    let Config { fleet, proxy, admin, control, store, kernel } = config;
+    for cluster in &fleet.clusters {
+        writeln!(out, "[[cluster]]\nname = {}\nregion = {}", text(&cluster.name), text(&cluster.region))?;
+        let demand = fleet.classes.iter().zip(&cluster.demand_rps).map(|(c, rps)| format!("{} = {rps}", text(&c.name)));
+        writeln!(out, "demand_rps = {{ {} }}\n", demand.collect::<Vec<_>>().join(", "))?;
+    }
+    for engine in &fleet.engines {
+        writeln!(out, "[[engine]]\nname = {}\nregion = {}", text(&engine.name), text(&engine.region))?;
+        writeln!(out, "address = \"{}\"\nmodels = {}", engine.address, list(engine.models.iter().map(|m| text(m))))?;
+        writeln!(out, "profile = {}\nreplicas = {}", text(&fleet.profiles[engine.profile].name), engine.replicas)?;
+        writeln!(out, "tags = {}\n", inline(&engine.tags))?;
+    }
+    for class in &fleet.classes {
+        writeln!(out, "[[class]]\nname = {}\nmodel = {}", text(&class.name), text(&class.model))?;
+        writeln!(
+            out,
+            "output_tokens = {}\npriority = {}\nrequire = {}\n",
+            class.output_tokens,
+            class.priority,
+            inline(&class.require)
+        )?;
+    }
+    for profile in &fleet.profiles {
+        writeln!(out, "[profile.{}]\ncapacity_rps = {}", text(&profile.name), profile.capacity_rps)?;
+        writeln!(out, "ttft_ms = {}\ntbot_ms = {}\n", knots(&profile.ttft_ms), knots(&profile.tbot_ms))?;
+    }
+    let mut rows: Vec<&str> = Vec::new();
+    for (cluster, row) in fleet.clusters.iter().zip(&fleet.rtt_ms) {
+        if rows.contains(&cluster.region.as_str()) {
+            continue;
+        }
+        rows.push(&cluster.region);
+        writeln!(out, "[rtt_ms.{}]", text(&cluster.region))?;
+        let mut columns: Vec<&str> = Vec::new();
+        for (engine, rtt_ms) in fleet.engines.iter().zip(row) {
+            if !columns.contains(&engine.region.as_str()) {
+                columns.push(&engine.region);
+                writeln!(out, "{} = {rtt_ms}", text(&engine.region))?;
+            }
+        }
+        writeln!(out)?;
+    }
+    writeln!(out, "[proxy]\nlisten = {}\nworkers = {}", list(proxy.listen.iter().map(|a| format!("\"{a}\""))), proxy.workers)?;
+    writeln!(out, "max_connections = {}\nmax_body_bytes = {}", proxy.max_connections, proxy.max_body_bytes)?;
+    writeln!(out, "connect_timeout = {}\nttft_timeout = {}", duration(proxy.connect_timeout), duration(proxy.ttft_timeout))?;
+    writeln!(out, "gap_timeout = {}", duration(proxy.gap_timeout))?;
+    writeln!(out, "max_in_flight_per_engine = {}\n", proxy.max_in_flight_per_engine)?;
+    let listen = admin.listen.map_or("off".to_owned(), |a| a.to_string());
+    writeln!(out, "[admin]\nsocket = {}\nlisten = \"{listen}\"\n", text(&admin.socket.to_string_lossy()))?;
+    writeln!(out, "[control]\nperiod = {}\nlisten = \"{}\"", duration(control.period), control.listen)?;
+    writeln!(out, "headroom = {}\npublish_gain = {}", control.headroom_frac, control.publish_gain_frac)?;
+    writeln!(out, "health_period = {}\n", duration(control.health_period))?;
+    writeln!(out, "[store]\ndir = {}\nurl = {}\n", text(&store.dir.to_string_lossy()), text(&store.url))?;
+    writeln!(out, "[kernel]\nenabled = {}\nservice = \"{}\"", kernel.enabled, kernel.service)?;
+    writeln!(out, "class = {}", text(&fleet.classes[kernel.class.index()].name))?;
+    writeln!(out, "pin_dir = {}", text(&kernel.pin_dir.to_string_lossy()))?;
+    if let Some(cgroup) = &kernel.cgroup {
+        writeln!(out, "cgroup = {}", text(&cgroup.to_string_lossy()))?;
+    }
+    Ok(())
+}
+
+/// A TOML string or quoted key.
+fn text(value: &str) -> String {
+    toml::Value::String(value.to_owned()).to_string()
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+fn inline(tags: &Tags) -> String {
+    if tags.is_empty() {
+        return "{}".to_owned();
+    }
+    format!("{{ {} }}", tags.iter().map(|(k, v)| format!("{} = {}", text(k), text(v))).collect::<Vec<_>>().join(", "))
+}
+
+fn knots(curve: &Curve) -> String {
+    list(curve.knots().iter().map(|(load, value)| format!("[{load}, {value}]")))
+}
+
+fn duration(value: Duration) -> String {
+    format!("\"{}\"", humantime::format_duration(value))
+}

@@ -1,0 +1,327 @@
+//! From what the file says to a [`Config`]: names are looked up, numbers checked, defaults filled in.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+use router_common::slot::MAX_ENGINES;
+
+use super::raw::{Raw, RawCluster, RawProfile, RawRtt};
+use super::reader::{ADDRESS, At, Place, Reader, suggest};
+use super::{Admin, Config, Control, Kernel, Proxy, Store, defaults};
+use crate::model::{Class, ClassId, Cluster, Curve, Engine, Fleet, Profile, Tags};
+
+/// Clusters and classes one file may have: their product bounds the size of a snapshot.
+const MAX_CLUSTERS: usize = 1_000;
+const MAX_CLASSES: usize = 256;
+/// Longest name: it travels in headers and metric labels.
+const MAX_NAME: usize = 64;
+
+/// Resolves `raw`; mistakes go to the reader. `None` when a part could not be made, for which a mistake then stands.
+pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
+    let fleet = Resolver { raw, reader }.fleet();
+    let Raw { proxy, admin, control, store, kernel, .. } = raw;
+    let checks = Resolver { raw, reader };
+    let default_address = |text: &str| text.parse::<SocketAddr>().expect("defaults are legal addresses");
+    let listen = control.listen.as_ref().map_or(default_address(defaults::CONTROL_LISTEN), |at| at.value);
+    let admin_listen = match &admin.listen {
+        None => Some(default_address(defaults::ADMIN_LISTEN)),
+        Some(at) if at.value == "off" => None,
+        Some(at) => at.value.parse().map_or_else(
+            |_| {
+                reader.mistake(&at.place, format!("is {:?}; wanted {ADDRESS}, or \"off\"", at.value));
+                None
+            },
+            Some,
+        ),
+    };
+    let url = match &store.url {
+        Some(at) if !at.value.starts_with("http://") => {
+            reader.mistake(&at.place, format!("is {:?}; wanted the controller's \"http://HOST:PORT\"", at.value));
+            String::new()
+        }
+        Some(at) => at.value.trim_end_matches('/').to_owned(),
+        None => format!("http://{listen}"),
+    };
+    let kernel_class = match (&kernel.class, &fleet) {
+        (Some(at), Some(fleet)) => fleet.class(&at.value).or_else(|| {
+            let known = fleet.classes.iter().map(|c| c.name.as_str());
+            reader.mistake(&at.place, format!("names the unknown class {:?}{}", at.value, suggest(&at.value, known)));
+            None
+        }),
+        _ => Some(ClassId(0)),
+    };
+    let whole = |at: &Option<At<u64>>, default: usize| at.as_ref().map_or(default, |at| at.value as usize);
+    let text = |at: &Option<At<String>>, default: &str| at.as_ref().map_or(default.to_owned(), |at| at.value.clone());
+    let duration = |at: &Option<At<_>>, default| at.as_ref().map_or(default, |at| at.value);
+    Some(Config {
+        proxy: Proxy {
+            listen: proxy.listen.as_ref().map_or_else(|| vec![default_address(defaults::PROXY_LISTEN)], |at| at.value.clone()),
+            workers: whole(&proxy.workers, defaults::PROXY_WORKERS),
+            max_connections: whole(&proxy.max_connections, defaults::MAX_CONNECTIONS),
+            max_body_bytes: whole(&proxy.max_body_bytes, defaults::MAX_BODY_BYTES),
+            connect_timeout: duration(&proxy.connect_timeout, defaults::CONNECT_TIMEOUT),
+            ttft_timeout: duration(&proxy.ttft_timeout, defaults::TTFT_TIMEOUT),
+            gap_timeout: duration(&proxy.gap_timeout, defaults::GAP_TIMEOUT),
+            max_in_flight_per_engine: whole(&proxy.max_in_flight_per_engine, defaults::MAX_IN_FLIGHT_PER_ENGINE),
+        },
+        admin: Admin { socket: text(&admin.socket, defaults::ADMIN_SOCKET).into(), listen: admin_listen },
+        control: Control {
+            period: duration(&control.period, defaults::CONTROL_PERIOD),
+            listen,
+            headroom_frac: checks.fraction(&control.headroom, defaults::HEADROOM_FRAC),
+            publish_gain_frac: checks.fraction(&control.publish_gain, defaults::PUBLISH_GAIN_FRAC),
+            health_period: duration(&control.health_period, defaults::HEALTH_PERIOD),
+        },
+        store: Store { dir: text(&store.dir, defaults::STORE_DIR).into(), url },
+        kernel: Kernel {
+            enabled: kernel.enabled.as_ref().is_some_and(|at| at.value),
+            service: kernel.service.as_ref().map_or(default_address(defaults::KERNEL_SERVICE), |at| at.value),
+            class: kernel_class?,
+            pin_dir: text(&kernel.pin_dir, defaults::KERNEL_PIN_DIR).into(),
+            cgroup: kernel.cgroup.as_ref().map(|at| at.value.clone().into()),
+        },
+        fleet: fleet?,
+    })
+}
+
+struct Resolver<'a, 's> {
+    raw: &'a Raw,
+    reader: &'a Reader<'s>,
+}
+
+impl Resolver<'_, '_> {
+    fn fleet(&self) -> Option<Fleet> {
+        let raw = self.raw;
+        self.names(raw.clusters.iter().map(|c| &c.name), "cluster", MAX_CLUSTERS);
+        self.names(raw.engines.iter().map(|e| &e.name), "engine", MAX_ENGINES);
+        let class_names = self.names(raw.classes.iter().map(|c| &c.name), "class", MAX_CLASSES);
+        let profiles: Vec<Option<Profile>> = raw.profiles.iter().map(|p| self.profile(p)).collect();
+        let clusters: Option<Vec<Cluster>> = raw.clusters.iter().map(|c| self.cluster(c, &class_names)).collect();
+        let engines = self.engines();
+        let classes = self.classes();
+        let rtt_ms = self.rtt_ms();
+        self.all_servable();
+        self.addresses_differ();
+        Some(Fleet {
+            clusters: clusters?,
+            engines: engines?,
+            classes: classes?,
+            profiles: profiles.into_iter().collect::<Option<_>>()?,
+            rtt_ms: rtt_ms?,
+        })
+    }
+
+    /// Checks the names of one kind of thing and returns those that are there.
+    fn names<'n>(&self, named: impl Iterator<Item = &'n Option<At<String>>>, kind: &str, most: usize) -> Vec<&'n str> {
+        let mut first: HashMap<&str, usize> = HashMap::new();
+        let mut names = Vec::new();
+        let mut count = 0;
+        for name in named {
+            count += 1;
+            let Some(At { value, place }) = name else { continue };
+            let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if value.is_empty() || value.len() > MAX_NAME || !value.chars().all(legal) {
+                let wanted = format!("wanted 1 to {MAX_NAME} letters, digits, '-', '_' or '.'");
+                self.reader.mistake(place, format!("is {value:?}; {wanted}"));
+            }
+            match first.get(value.as_str()) {
+                Some(line) => self.reader.mistake(place, format!("{value:?} is already the name of the {kind} on line {line}")),
+                None => _ = first.insert(value, place.line),
+            }
+            names.push(value.as_str());
+        }
+        let file = Place { path: kind.to_owned(), line: 0 };
+        match count {
+            0 => self.reader.mistake(&file, format!("is missing; wanted at least one [[{kind}]]")),
+            n if n > most => self.reader.mistake(&file, format!("there are {n}; wanted at most {most}")),
+            _ => {}
+        }
+        names
+    }
+
+    fn cluster(&self, raw: &RawCluster, classes: &[&str]) -> Option<Cluster> {
+        let mut demand_rps = vec![0.0; self.raw.classes.len()];
+        for (class, demand) in &raw.demand_rps {
+            match self.raw.classes.iter().position(|c| c.name.as_ref().is_some_and(|n| n.value == *class)) {
+                Some(index) => demand_rps[index] = self.not_negative(demand, "requests/s").unwrap_or(0.0),
+                None => {
+                    let message = format!("names the unknown class {class:?}{}", suggest(class, classes.iter().copied()));
+                    self.reader.mistake(&demand.place, message);
+                }
+            }
+        }
+        Some(Cluster { name: raw.name.as_ref()?.value.clone(), region: raw.region.as_ref()?.value.clone(), demand_rps })
+    }
+
+    fn engines(&self) -> Option<Vec<Engine>> {
+        let known = || self.raw.profiles.iter().map(|p| p.name.value.as_str());
+        let engines: Vec<Option<Engine>> = (self.raw.engines.iter())
+            .map(|raw| {
+                let profile = raw.profile.as_ref().and_then(|at| {
+                    known().position(|name| name == at.value).or_else(|| {
+                        let hint = suggest(&at.value, known());
+                        let message =
+                            format!("names the unknown profile {:?}{hint}; wanted the NAME of a [profile.NAME] table", at.value);
+                        self.reader.mistake(&at.place, message);
+                        None
+                    })
+                });
+                if let Some(At { value, place }) = &raw.models
+                    && value.is_empty()
+                {
+                    self.reader.mistake(place, "is empty; wanted at least one model");
+                }
+                Some(Engine {
+                    name: raw.name.as_ref()?.value.clone(),
+                    region: raw.region.as_ref()?.value.clone(),
+                    address: raw.address.as_ref()?.value,
+                    models: raw.models.as_ref()?.value.clone(),
+                    profile: profile?,
+                    replicas: raw.replicas.as_ref().map_or(1, |at| at.value as u32),
+                    tags: tags(&raw.tags),
+                })
+            })
+            .collect();
+        engines.into_iter().collect()
+    }
+
+    fn classes(&self) -> Option<Vec<Class>> {
+        let classes: Vec<Option<Class>> = (self.raw.classes.iter())
+            .map(|raw| {
+                let output_tokens = raw.output_tokens.as_ref().and_then(|at| self.not_negative(at, "tokens"));
+                Some(Class {
+                    name: raw.name.as_ref()?.value.clone(),
+                    model: raw.model.as_ref()?.value.clone(),
+                    output_tokens: output_tokens?,
+                    priority: raw.priority.as_ref().map_or(0, |at| at.value as u8),
+                    require: tags(&raw.require),
+                })
+            })
+            .collect();
+        classes.into_iter().collect()
+    }
+
+    fn profile(&self, raw: &RawProfile) -> Option<Profile> {
+        let capacity_rps = raw.capacity_rps.as_ref().and_then(|at| {
+            let legal = at.value.is_finite() && at.value > 0.0;
+            if !legal {
+                self.reader.mistake(&at.place, format!("is {}; wanted a finite number of requests/s above 0", at.value));
+            }
+            legal.then_some(at.value)
+        });
+        let curve = |knots: &Option<At<Vec<(f64, f64)>>>| {
+            let At { value, place } = knots.as_ref()?;
+            Curve::new(value.clone()).map_err(|error| self.reader.mistake(place, error.to_string())).ok()
+        };
+        let (ttft_ms, tbot_ms) = (curve(&raw.ttft_ms), curve(&raw.tbot_ms));
+        Some(Profile { name: raw.name.value.clone(), capacity_rps: capacity_rps?, ttft_ms: ttft_ms?, tbot_ms: tbot_ms? })
+    }
+
+    /// RTT for every (cluster, engine), from the regions' table; each pair of regions that is needed must be there.
+    fn rtt_ms(&self) -> Option<Vec<Vec<f64>>> {
+        let mut table: HashMap<(&str, &str), f64> = HashMap::new();
+        let from = regions(self.raw.clusters.iter().map(|c| &c.region));
+        let to = regions(self.raw.engines.iter().map(|e| &e.region));
+        for RawRtt { from: At { value: row, place }, to: entries } in &self.raw.rtt_ms {
+            let known = || from.iter().chain(&to).copied();
+            if !known().any(|region| region == row) {
+                let message = format!("is the region of no cluster or engine{}", suggest(row, known()));
+                self.reader.mistake(place, message);
+            }
+            for (column, at) in entries {
+                if !known().any(|region| region == column) {
+                    let message = format!("is the region of no cluster or engine{}", suggest(column, known()));
+                    self.reader.mistake(&at.place, message);
+                }
+                // A wrong number was reported; any number will do to go on looking for mistakes.
+                table.insert((row, column), self.not_negative(at, "ms").unwrap_or(0.0));
+            }
+        }
+        let mut whole = true;
+        for row in &from {
+            for column in to.iter().filter(|column| !table.contains_key(&(*row, **column))) {
+                whole = false;
+                let line = self.raw.rtt_ms.iter().find(|r| r.from.value == *row).map_or(0, |r| r.from.place.line);
+                let place = Place { path: format!("rtt_ms.{row}.{column}"), line };
+                self.reader.mistake(
+                    &place,
+                    format!("is missing; wanted the round-trip time in ms from region {row} to region {column}"),
+                );
+            }
+        }
+        let region = |at: &Option<At<String>>| at.as_ref().map(|at| at.value.clone());
+        let rows = self.raw.clusters.iter().map(|cluster| {
+            let row = region(&cluster.region)?;
+            let cells = self.raw.engines.iter().map(|e| table.get(&(row.as_str(), region(&e.region)?.as_str())).copied());
+            cells.collect::<Option<Vec<f64>>>()
+        });
+        whole.then(|| rows.collect::<Option<_>>())?
+    }
+
+    /// Every class needs an engine that may serve it.
+    fn all_servable(&self) {
+        let empty = Vec::new();
+        for class in &self.raw.classes {
+            let Some(model) = class.model.as_ref() else { continue };
+            let require = tags(&class.require);
+            let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+            let mut served = false;
+            for engine in &self.raw.engines {
+                let models = engine.models.as_ref().map_or(&empty, |at| &at.value);
+                match crate::model::ineligible(models, &tags(&engine.tags), &model.value, &require) {
+                    None => served = true,
+                    Some(why) => reasons
+                        .entry(why.to_string())
+                        .or_default()
+                        .push(engine.name.as_ref().map_or("(unnamed)", |at| at.value.as_str())),
+                }
+            }
+            if !served && !self.raw.engines.is_empty() {
+                let reasons: Vec<String> = reasons.into_iter().map(|(why, who)| format!("{} {why}", who.join(", "))).collect();
+                let name = class.name.as_ref().map_or("(unnamed)", |at| at.value.as_str());
+                self.reader.mistake(&class.place, format!("no engine can serve class {name:?}: {}", reasons.join("; ")));
+            }
+        }
+    }
+
+    fn addresses_differ(&self) {
+        let mut first: HashMap<SocketAddr, usize> = HashMap::new();
+        for At { value, place } in self.raw.engines.iter().filter_map(|e| e.address.as_ref()) {
+            if let Some(line) = first.get(value) {
+                let message =
+                    format!("{value} is already the address of the engine on line {line}; wanted one engine per address");
+                self.reader.mistake(place, message);
+            } else {
+                first.insert(*value, place.line);
+            }
+        }
+    }
+
+    fn not_negative(&self, at: &At<f64>, unit: &str) -> Option<f64> {
+        let legal = at.value.is_finite() && at.value >= 0.0;
+        if !legal {
+            self.reader.mistake(&at.place, format!("is {}; wanted a finite number of {unit}, 0 or more", at.value));
+        }
+        legal.then_some(at.value)
+    }
+
+    fn fraction(&self, at: &Option<At<f64>>, default: f64) -> f64 {
+        let Some(At { value, place }) = at else { return default };
+        if !(0.0..1.0).contains(value) {
+            self.reader.mistake(place, format!("is {value}; wanted a fraction from 0 to below 1"));
+        }
+        *value
+    }
+}
+
+/// The distinct regions, in order of name.
+fn regions<'r>(regions: impl Iterator<Item = &'r Option<At<String>>>) -> Vec<&'r str> {
+    let mut regions: Vec<&str> = regions.flatten().map(|at| at.value.as_str()).collect();
+    regions.sort_unstable();
+    regions.dedup();
+    regions
+}
+
+fn tags(entries: &[(String, At<String>)]) -> Tags {
+    entries.iter().map(|(key, at)| (key.clone(), at.value.clone())).collect()
+}

@@ -1,0 +1,83 @@
+use rstest::rstest;
+
+use super::{Mistake, parse};
+
+const EXAMPLE: &str = include_str!("../../../examples/three-regions.toml");
+
+fn mistakes(source: &str) -> Vec<String> {
+    let line = |m: Mistake| format!("{} {}: {}", m.line, m.path, m.message);
+    parse(source).err().unwrap_or_default().into_iter().map(line).collect()
+}
+
+/// The example with `from` replaced by `to`, which must give exactly one mistake that contains every wanted part.
+#[track_caller]
+fn check(from: &str, to: &str, wanted: &[&str]) {
+    assert!(EXAMPLE.contains(from), "the example lacks {from:?}");
+    let found = mistakes(&EXAMPLE.replacen(from, to, 1));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    for part in wanted {
+        assert!(found[0].contains(part), "{:?} lacks {part:?}", found[0]);
+    }
+}
+
+#[test]
+fn the_example_resolves_with_defaults_and_prints_back_to_itself() {
+    let config = parse(EXAMPLE).expect("the example is legal");
+    assert_eq!(config.fleet.rtt_ms, [[1.0, 30.0, 80.0], [30.0, 1.0, 60.0], [80.0, 60.0, 1.0]]);
+    assert_eq!(config.fleet.clusters[1].demand_rps, [120.0]);
+    assert_eq!(config.store.url, "http://127.0.0.1:9800");
+    let printed = config.to_toml();
+    assert_eq!(parse(&printed).unwrap_or_else(|m| panic!("{m:#?}\n{printed}")), config);
+}
+
+#[rstest]
+#[case::unknown_key("address = \"127.0.0.1:18001\"", "address = \"127.0.0.1:18001\"\nreplica = 2", &["engine[0].replica", "unknown key", "\"replicas\""])]
+#[case::unknown_section("[[class]]", "[proxi]\nworkers = 1\n[[class]]", &["proxi", "did you mean \"proxy\"?"])]
+#[case::unknown_profile("profile = \"demo-80\"", "profile = \"demo-08\"", &["engine[2].profile", "unknown profile \"demo-08\"", "\"demo-80\""])]
+#[case::unknown_class("{ chat = 120 }", "{ chta = 120 }", &["cluster[1].demand_rps.chta", "unknown class", "\"chat\""])]
+#[case::negative_demand("{ chat = 120 }", "{ chat = -1 }", &["cluster[1].demand_rps.chat", "-1", "0 or more"])]
+#[case::nan_demand("{ chat = 120 }", "{ chat = nan }", &["cluster[1].demand_rps.chat", "NaN", "finite"])]
+#[case::text_for_number("{ chat = 120 }", "{ chat = \"120\" }", &["cluster[1].demand_rps.chat", "\"120\"", "a number"])]
+#[case::capacity_zero("capacity_rps = 100", "capacity_rps = 0", &["profile.demo-100.capacity_rps", "above 0"])]
+#[case::capacity_missing("capacity_rps = 100", "", &["profile.demo-100.capacity_rps", "is missing"])]
+#[case::not_convex("[50, 150], [90, 400]", "[50, 399], [90, 400]", &["profile.demo-100.ttft_ms", "not convex", "knot 1"])]
+#[case::falling("[[0, 8], [100, 20]]", "[[0, 8], [100, 2]]", &["profile.demo-100.tbot_ms", "falls at knot 1"])]
+#[case::three_numbers("[[0, 8], [100, 20]]", "[[0, 8, 1], [100, 20]]", &["profile.demo-100.tbot_ms", "[[load_rps, value_ms], ...]"])]
+#[case::rtt_missing("r2 = 1\nr3 = 60", "r2 = 1", &["rtt_ms.r2.r3", "from region r2 to region r3"])]
+#[case::rtt_negative("r2 = 1\nr3 = 60", "r2 = 1\nr3 = -60", &["rtt_ms.r2.r3", "-60"])]
+#[case::rtt_unknown_region("[rtt_ms.r1]", "[rtt_ms.r9]\nr1 = 1\n[rtt_ms.r1]", &["rtt_ms.r9", "no cluster or engine"])]
+#[case::unservable("output_tokens = 50", "output_tokens = 50\nrequire = { residency = \"eu\" }", &["class[0]", "no engine can serve", "residency=eu"])]
+#[case::wrong_model("model = \"demo\"\n", "model = \"dmeo\"\n", &["class[0]", "no engine can serve", "\"dmeo\""])]
+#[case::twice("name = \"e2\"", "name = \"e1\"", &["engine[1].name", "already the name of the engine on line"])]
+#[case::same_address("127.0.0.1:18002", "127.0.0.1:18001", &["engine[1].address", "already the address"])]
+#[case::bad_address("127.0.0.1:18002", "localhost:18002", &["engine[1].address", "IP:PORT"])]
+#[case::bad_name("name = \"e2\"", "name = \"e 2\"", &["engine[1].name", "letters"])]
+#[case::bad_period("[[class]]", "[control]\nperiod = \"fast\"\n[[class]]", &["control.period", "\"fast\"", "\"250ms\""])]
+#[case::bad_headroom("[[class]]", "[control]\nheadroom = 1\n[[class]]", &["control.headroom", "fraction"])]
+#[case::kernel_class("[[class]]", "[kernel]\nclass = \"cht\"\n[[class]]", &["kernel.class", "\"chat\""])]
+#[case::section_as_value("[[class]]", "[proxy]\nlisten = 3\n[[class]]", &["proxy.listen", "IP:PORT"])]
+fn names_the_mistake(#[case] from: &str, #[case] to: &str, #[case] wanted: &[&str]) {
+    check(from, to, wanted);
+}
+
+#[test]
+fn reports_all_mistakes_in_one_run_in_the_order_of_lines() {
+    let source = EXAMPLE.replacen("demand_rps = { chat = 90 }", "demand_rps = { chat = -90 }\ncolour = 1", 1).replacen(
+        "capacity_rps = 80",
+        "capacity_rps = nan",
+        1,
+    );
+    let found = mistakes(&source);
+    assert_eq!(found.len(), 3, "{found:#?}");
+    let lines: Vec<usize> = found.iter().map(|m| m.split(' ').next().unwrap_or_default().parse().expect("a line")).collect();
+    assert!(lines.is_sorted(), "{found:#?}");
+}
+
+#[test]
+fn broken_toml_and_an_empty_file_are_mistakes_with_a_place() {
+    assert!(mistakes("[[cluster]\nname = \"a\"\n")[0].starts_with("1 "), "{:#?}", mistakes("[[cluster]\n"));
+    let empty = mistakes("");
+    for kind in ["cluster", "engine", "class"] {
+        assert!(empty.iter().any(|m| m.contains(&format!("[[{kind}]]"))), "{empty:#?}");
+    }
+}
