@@ -2,4 +2,5 @@
 
 pub mod config;
 pub mod model;
+pub mod plan;
 pub mod publish;

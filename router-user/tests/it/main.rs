@@ -1,1 +1,3 @@
-
+mod plan;
+mod plan_fleet;
+mod plan_oracle;

@@ -1,0 +1,204 @@
+//! Is this plan legal, and how good is it? Plain arithmetic that shares no code with the solver.
+//!
+//! Three questions, from the outside in: do weights obey the rules ([`legal`]), does a point solve its linear program ([`kkt`]), and
+//! how far is it from the best on the true curves ([`gap_frac`])?
+
+use thiserror::Error;
+
+use crate::model::{ClassId, ClusterId, EngineId, Fleet};
+
+use super::problem::{Frame, LinearProgram, Point, Problem};
+use super::solve::Solution;
+use super::{Evaluation, Inputs, NEGLIGIBLE_RPS, RouteWeights, evaluate};
+
+/// Demand that may be unaccounted for, in requests/s, and the same as a share of an amount.
+const AMOUNT_TOLERANCE: f64 = 1e-6;
+
+/// Error of a sum of weights.
+const WEIGHT_TOLERANCE: f64 = 1e-9;
+
+/// Wrong sign a reduced cost may have, as a share of the largest price: ten times the solver's own tolerance.
+const PRICE_TOLERANCE: f64 = 1e-6;
+
+/// Why weights are not legal, or a point is not optimal.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum Violation {
+    #[error("class {class:?} of cluster {cluster:?} has {found} routes, wanted one")]
+    Routes { cluster: String, class: String, found: usize },
+    #[error("class {class:?} of cluster {cluster:?} sheds a share of {found}, wanted one in [0, 1]")]
+    Shed { cluster: String, class: String, found: f64 },
+    #[error("class {class:?} of cluster {cluster:?} gives engine {engine:?} weight {found}, wanted a finite number >= 0")]
+    Weight { cluster: String, class: String, engine: String, found: f64 },
+    #[error("class {class:?} of cluster {cluster:?} has weights that sum to {found}, wanted 1")]
+    Sum { cluster: String, class: String, found: f64 },
+    #[error("class {class:?} of cluster {cluster:?} serves {found} requests/s with no engine, wanted all of them shed")]
+    Unrouted { cluster: String, class: String, found: f64 },
+    #[error("class {class:?} of cluster {cluster:?} uses engine {engine:?}, which {why}")]
+    Ineligible { cluster: String, class: String, engine: String, why: String },
+    #[error("class {class:?} of cluster {cluster:?} uses engine {engine:?}, which has no ready replica")]
+    NotReady { cluster: String, class: String, engine: String },
+    #[error("class {class:?} of cluster {cluster:?} gives engine {engine:?} weight {found}, wanted {pinned} as pinned")]
+    Pin { cluster: String, class: String, engine: String, found: f64, pinned: f64 },
+    #[error("engine {engine:?} gets {found} requests/s, wanted at most {allowed}")]
+    Capacity { engine: String, found: f64, allowed: f64 },
+    #[error("a row or bound of the program is missed by {found} requests/s, wanted at most {allowed}")]
+    Residual { found: f64, allowed: f64 },
+    #[error("a reduced cost has the wrong sign by {found} ms, wanted at most {allowed}: the point is not optimal")]
+    ReducedCost { found: f64, allowed: f64 },
+    #[error("the plan may cost {found} more than the best, as a share, wanted at most {allowed}")]
+    Gap { found: f64, allowed: f64 },
+}
+
+/// How exactly a point solves its linear program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kkt {
+    pub(super) residual_rps: f64,
+    pub(super) reduced_cost_ms: f64,
+}
+
+/// Whether `weights` obey every rule of `fleet` for `inputs`: one route for each (cluster, class), weights that sum to 1, only eligible
+/// and ready engines, pins as they were set, and no engine above its capacity but by its pins.
+///
+/// Returns the evaluation it needed anyway. Errors: the first [`Violation`] found.
+pub fn legal(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Result<Evaluation, Violation> {
+    let mut seen = vec![0_usize; fleet.clusters.len() * fleet.classes.len()];
+    let at = |cluster: ClusterId, class: ClassId| cluster.index() * fleet.classes.len() + class.index();
+    for route in weights {
+        seen[at(route.cluster, route.class)] += 1;
+        route_is_legal(fleet, inputs, route)?;
+    }
+    for cluster in fleet.cluster_ids() {
+        for class in fleet.class_ids() {
+            let found = seen[at(cluster, class)];
+            if found != 1 {
+                let (cluster, class) = names(fleet, cluster, class);
+                return Err(Violation::Routes { cluster, class, found });
+            }
+        }
+    }
+    let evaluation = evaluate(fleet, inputs, weights);
+    let mut pinned_rps = vec![0.0; fleet.engines.len()];
+    for pin in &inputs.pins {
+        for (engine, share) in pin.shares() {
+            pinned_rps[engine.index()] += share * inputs.demand(pin.cluster, pin.class);
+        }
+    }
+    for (engine, pinned) in fleet.engine_ids().zip(pinned_rps) {
+        let load = &evaluation.engines[engine.index()];
+        let allowed = load.capacity_rps.max(pinned);
+        if load.load_rps > allowed * (1.0 + AMOUNT_TOLERANCE) + AMOUNT_TOLERANCE {
+            return Err(Violation::Capacity { engine: engine_name(fleet, engine), found: load.load_rps, allowed });
+        }
+    }
+    Ok(evaluation)
+}
+
+fn route_is_legal(fleet: &Fleet, inputs: &Inputs, route: &RouteWeights) -> Result<(), Violation> {
+    let (cluster, class) = names(fleet, route.cluster, route.class);
+    if !(0.0..=1.0).contains(&route.shed_frac) {
+        return Err(Violation::Shed { cluster, class, found: route.shed_frac });
+    }
+    let pin = inputs.pin(route.cluster, route.class);
+    for &(engine, found) in &route.weights {
+        let name = engine_name(fleet, engine);
+        if !(found.is_finite() && found >= 0.0) {
+            return Err(Violation::Weight { cluster, class, engine: name, found });
+        }
+        if let Some(why) = fleet.ineligible(route.class, engine) {
+            return Err(Violation::Ineligible { cluster, class, engine: name, why: why.to_string() });
+        }
+        if inputs.ready[engine.index()] == 0 && found > 0.0 && pin.is_none() {
+            return Err(Violation::NotReady { cluster, class, engine: name });
+        }
+    }
+    for (engine, pinned) in pin.into_iter().flat_map(|pin| pin.shares()) {
+        let found = route.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, weight)| weight);
+        if (found - pinned).abs() > AMOUNT_TOLERANCE {
+            return Err(Violation::Pin { cluster, class, engine: engine_name(fleet, engine), found, pinned });
+        }
+    }
+    let served = inputs.demand(route.cluster, route.class) * (1.0 - route.shed_frac);
+    if route.weights.is_empty() {
+        if served > NEGLIGIBLE_RPS {
+            return Err(Violation::Unrouted { cluster, class, found: served });
+        }
+        return Ok(());
+    }
+    let found: f64 = route.weights.iter().map(|&(_, weight)| weight).sum();
+    if (found - 1.0).abs() > WEIGHT_TOLERANCE * (1.0 + route.weights.len() as f64) {
+        return Err(Violation::Sum { cluster, class, found });
+    }
+    Ok(())
+}
+
+/// Checks feasibility, dual feasibility and complementary slackness of `solution`: together they prove it optimal.
+///
+/// Errors: [`Violation::Residual`] or [`Violation::ReducedCost`].
+pub(super) fn kkt(program: &LinearProgram, solution: &Solution) -> Result<Kkt, Violation> {
+    let scale = |values: &mut dyn Iterator<Item = f64>| values.fold(1.0_f64, |most, value| most.max(value.abs()));
+    let amounts = scale(&mut program.rhs.iter().copied());
+    let prices = scale(&mut solution.duals.iter().copied());
+    let mut rows: Vec<f64> = program.rhs.iter().map(|rhs| -rhs).collect();
+    let (mut residual_rps, mut reduced_cost_ms) = (0.0_f64, 0.0_f64);
+    for (column, &value) in program.columns.iter().zip(&solution.values) {
+        residual_rps = residual_rps.max(-value).max(value - column.upper);
+        let mut reduced = column.cost;
+        for &(row, coefficient) in &column.entries {
+            rows[row] += coefficient * value;
+            reduced -= coefficient * solution.duals[row];
+        }
+        // A column above 0 must not be worth lowering, one below its upper bound not worth raising.
+        let slack = AMOUNT_TOLERANCE * amounts;
+        if value > slack {
+            reduced_cost_ms = reduced_cost_ms.max(reduced);
+        }
+        if value < column.upper - slack {
+            reduced_cost_ms = reduced_cost_ms.max(-reduced);
+        }
+        if !value.is_finite() || !reduced.is_finite() {
+            return Err(Violation::Residual { found: f64::INFINITY, allowed: AMOUNT_TOLERANCE * amounts });
+        }
+    }
+    residual_rps = rows.iter().fold(residual_rps, |most, row| most.max(row.abs()));
+    let allowed = AMOUNT_TOLERANCE * amounts;
+    if residual_rps > allowed {
+        return Err(Violation::Residual { found: residual_rps, allowed });
+    }
+    let allowed = PRICE_TOLERANCE * prices;
+    if reduced_cost_ms > allowed {
+        return Err(Violation::ReducedCost { found: reduced_cost_ms, allowed });
+    }
+    Ok(Kkt { residual_rps, reduced_cost_ms })
+}
+
+/// How much more `point` costs than any flows could on the true curves, as a share of its latency cost: an upper bound.
+///
+/// The bound is the Lagrangian of docs/model.md, section 5, at the point's own engine prices; it needs nothing but arithmetic and
+/// holds whatever the prices are. `frame` must be the point's own ([`Problem::refined`]), with `prices` for its mean lengths.
+pub(super) fn gap_frac(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &[f64]) -> f64 {
+    let mut cheapest: Vec<f64> = problem.demands.iter().map(|demand| demand.shed_price_ms).collect();
+    let (mut cost, mut latency, mut bound) = (0.0, 0.0, 0.0);
+    for (arc, &flow) in problem.arcs.iter().zip(&point.flow_rps) {
+        let arc_cost = problem.arc_cost_ms(frame, arc);
+        cheapest[arc.demand] = cheapest[arc.demand].min(arc_cost + prices[arc.engine.index()]);
+        latency += flow * arc_cost;
+    }
+    for ((demand, &shed), least) in problem.demands.iter().zip(&point.shed_rps).zip(cheapest) {
+        cost += shed * demand.shed_price_ms;
+        bound += demand.rps * least;
+    }
+    for (at, engine) in problem.engines.iter().enumerate() {
+        latency += engine.total(point.load_rps[at], frame.tokens[at]);
+        bound += engine.cheapest(problem.pinned_rps[at], frame.tokens[at], prices[at]) + prices[at] * problem.pinned_rps[at];
+    }
+    cost += latency;
+    if latency > 0.0 { ((cost - bound) / latency).max(0.0) } else { 0.0 }
+}
+
+fn names(fleet: &Fleet, cluster: ClusterId, class: ClassId) -> (String, String) {
+    (fleet.clusters[cluster.index()].name.clone(), fleet.classes[class.index()].name.clone())
+}
+
+fn engine_name(fleet: &Fleet, engine: EngineId) -> String {
+    fleet.engines[engine.index()].name.clone()
+}

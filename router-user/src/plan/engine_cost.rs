@@ -1,0 +1,198 @@
+//! What an engine costs at a load: the true curve, its linear segments, and its cheapest point under a price.
+
+use crate::model::{EngineId, Fleet, Profile};
+
+use super::Inputs;
+
+/// How long an overload is assumed to last before capacity is added: about what an inference server needs to be placed, started and
+/// to load its weights. Until then the queue of an engine with load above capacity only grows.
+const OVERLOAD_HORIZON_MS: f64 = 600_000.0;
+
+/// Overload beyond this many times the capacity costs no more: it keeps costs finite where capacity is 0.
+const OVERLOAD_LIMIT: f64 = 100.0;
+
+/// Static breakpoints as shares of capacity, dense near saturation, where the curve bends. docs/model.md, section 3.
+const BREAKPOINTS: [f64; 19] =
+    [0.0, 0.15, 0.30, 0.45, 0.55, 0.65, 0.72, 0.78, 0.83, 0.87, 0.90, 0.925, 0.945, 0.96, 0.972, 0.982, 0.99, 0.995, 1.0];
+
+/// Breakpoints around the load of the last round, as shares of the half-width of the refinement.
+const REFINED: [f64; 9] = [-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0];
+
+/// The latency of one engine over its load, with its replicas as ready as they are.
+#[derive(Clone, Debug)]
+pub(super) struct EngineCost<'a> {
+    profile: &'a Profile,
+    /// Replicas per ready replica: a load on part of the replicas is felt as this much more on all. 0 when none is ready.
+    stretch: f64,
+    pub(super) capacity_rps: f64,
+}
+
+/// One linear piece of an engine's cost: up to `width_rps` more load for `slope_ms` each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Segment {
+    pub(super) width_rps: f64,
+    pub(super) slope_ms: f64,
+}
+
+impl<'a> EngineCost<'a> {
+    pub(super) fn new(fleet: &'a Fleet, inputs: &Inputs, engine: EngineId) -> Self {
+        let (ready, replicas) = (inputs.ready[engine.index()], fleet.engines[engine.index()].replicas);
+        let stretch = if ready == 0 { 0.0 } else { f64::from(replicas) / f64::from(ready) };
+        Self { profile: fleet.profile_of(engine), stretch, capacity_rps: inputs.capacity_rps(fleet, engine) }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.stretch > 0.0
+    }
+
+    /// Time to the first token, in ms.
+    pub(super) fn ttft_ms(&self, load_rps: f64) -> f64 {
+        self.profile.ttft_ms.value(load_rps * self.stretch)
+    }
+
+    /// Time between tokens, in ms.
+    pub(super) fn tbot_ms(&self, load_rps: f64) -> f64 {
+        self.profile.tbot_ms.value(load_rps * self.stretch)
+    }
+
+    /// Time from arrival to the last of `tokens` tokens, in ms, by the profile alone.
+    pub(super) fn latency_ms(&self, load_rps: f64, tokens: f64) -> f64 {
+        self.ttft_ms(load_rps) + tokens * self.tbot_ms(load_rps)
+    }
+
+    /// What a load above capacity adds to the latency of every request, in ms: the mean wait in a queue that grows by
+    /// `load - capacity` for [`OVERLOAD_HORIZON_MS`].
+    pub(super) fn overload_ms(&self, load_rps: f64) -> f64 {
+        let excess = if load_rps <= self.capacity_rps {
+            0.0
+        } else if self.capacity_rps > 0.0 {
+            load_rps / self.capacity_rps - 1.0
+        } else {
+            OVERLOAD_LIMIT
+        };
+        excess.min(OVERLOAD_LIMIT) * OVERLOAD_HORIZON_MS / 2.0
+    }
+
+    /// Requests in the engine x 1000 (requests/s x ms) at `load_rps`, for requests of `tokens`.
+    pub(super) fn total(&self, load_rps: f64, tokens: f64) -> f64 {
+        load_rps * self.latency_ms(load_rps, tokens)
+    }
+
+    /// Slope of [`Self::total`] to the right of `load_rps`, in ms: own latency and externality of one more request.
+    pub(super) fn marginal_ms(&self, load_rps: f64, tokens: f64) -> f64 {
+        self.latency_ms(load_rps, tokens) + load_rps * self.slope_ms(load_rps, tokens)
+    }
+
+    /// Growth of latency to the right of `load_rps`, in ms per request/s.
+    pub(super) fn slope_ms(&self, load_rps: f64, tokens: f64) -> f64 {
+        let at = load_rps * self.stretch;
+        (self.profile.ttft_ms.slope(at) + tokens * self.profile.tbot_ms.slope(at)) * self.stretch
+    }
+
+    /// Knots of the profile as loads of this engine, strictly between `from` and `to`.
+    fn knots(&self, from: f64, to: f64) -> impl Iterator<Item = f64> + '_ {
+        let curves = [&self.profile.ttft_ms, &self.profile.tbot_ms];
+        let loads = curves.into_iter().flat_map(|curve| curve.knots()).map(|&(load, _)| load / self.stretch);
+        loads.filter(move |&load| load > from && load < to)
+    }
+
+    /// How many segments [`Self::segments`] returns, whatever its arguments.
+    pub(super) fn segment_count(&self) -> usize {
+        let knots = self.profile.ttft_ms.knots().len() + self.profile.tbot_ms.knots().len();
+        if self.is_ready() { BREAKPOINTS.len() + REFINED.len() + knots } else { 0 }
+    }
+
+    /// The cost between `from` and capacity as chords, slopes never falling, refined within `half_width` of `around`.
+    ///
+    /// Shape: always [`Self::segment_count`] of them, the last ones with width 0, so that a model can be edited in place.
+    pub(super) fn segments(&self, from: f64, tokens: f64, around: f64, half_width: f64) -> Vec<Segment> {
+        if !self.is_ready() {
+            return Vec::new();
+        }
+        let to = self.capacity_rps.max(from);
+        let mut loads: Vec<f64> = BREAKPOINTS.iter().map(|share| from + share * (to - from)).collect();
+        loads.extend(self.knots(from, to));
+        loads.extend(REFINED.iter().map(|share| around + share * half_width).filter(|&load| load > from && load < to));
+        loads.sort_by(f64::total_cmp);
+        let mut segments = Vec::with_capacity(self.segment_count());
+        let mut least = 0.0_f64;
+        for pair in loads.windows(2) {
+            // A chord of load x latency: exact also where it is narrow, unlike a difference of two large totals.
+            let (a, b) = (pair[0], pair[1]);
+            let (low, high) = (self.latency_ms(a, tokens), self.latency_ms(b, tokens));
+            let growth = if b - a > to * f64::EPSILON * 16.0 { (high - low) / (b - a) } else { self.slope_ms(a, tokens) };
+            least = least.max(high + a * growth);
+            segments.push(Segment { width_rps: b - a, slope_ms: least });
+        }
+        segments.resize(self.segment_count(), Segment { width_rps: 0.0, slope_ms: least.max(self.marginal_ms(to, tokens)) });
+        segments
+    }
+
+    /// Least of `total(load) - price x load` over loads from `from` to capacity, on the true curve.
+    pub(super) fn cheapest(&self, from: f64, tokens: f64, price_ms: f64) -> f64 {
+        let to = self.capacity_rps.max(from);
+        let mut loads: Vec<f64> = if self.is_ready() { self.knots(from, to).collect() } else { Vec::new() };
+        loads.extend([from, to]);
+        loads.sort_by(f64::total_cmp);
+        let value = |load: f64| self.total(load, tokens) - price_ms * load;
+        let mut least = value(from).min(value(to));
+        for pair in loads.windows(2) {
+            // Between knots the total is a quadratic: latency = rest + slope x load.
+            let slope = self.slope_ms(pair[0], tokens);
+            let rest = self.latency_ms(pair[0], tokens) - slope * pair[0];
+            let turn = if slope > 0.0 { (price_ms - rest) / (2.0 * slope) } else { pair[0] };
+            least = least.min(value(turn.clamp(pair[0], pair[1])));
+        }
+        least
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Curve;
+
+    fn profile() -> Profile {
+        Profile {
+            name: "p".to_owned(),
+            capacity_rps: 100.0,
+            ttft_ms: Curve::new(vec![(0.0, 120.0), (50.0, 150.0), (90.0, 400.0), (100.0, 900.0)]).expect("convex"),
+            tbot_ms: Curve::new(vec![(0.0, 8.0), (100.0, 20.0)]).expect("convex"),
+        }
+    }
+
+    #[test]
+    fn segments_are_convex_lie_on_the_curve_and_keep_their_number() {
+        let profile = profile();
+        for (stretch, capacity_rps, from) in [(1.0, 100.0, 0.0), (2.0, 50.0, 0.0), (4.0, 20.0, 7.5), (1.0, 90.0, 95.0)] {
+            let cost = EngineCost { profile: &profile, stretch, capacity_rps };
+            for (around, half_width) in [(0.0, 0.0), (capacity_rps / 2.0, 1e-3), (capacity_rps, 40.0)] {
+                let segments = cost.segments(from, 50.0, around, half_width);
+                assert_eq!(segments.len(), cost.segment_count());
+                assert!(segments.windows(2).all(|pair| pair[0].slope_ms <= pair[1].slope_ms));
+                let (mut load, mut total) = (from, cost.total(from, 50.0));
+                for segment in segments {
+                    load += segment.width_rps;
+                    total += segment.width_rps * segment.slope_ms;
+                    let truth = cost.total(load, 50.0);
+                    assert!((total - truth).abs() < 1e-6 * truth, "{total} at {load}, wanted {truth}");
+                }
+                assert!((load - capacity_rps.max(from)).abs() < 1e-9, "segments end at {load}");
+            }
+        }
+    }
+
+    #[test]
+    fn cheapest_is_the_least_of_a_fine_grid() {
+        let profile = profile();
+        let cost = EngineCost { profile: &profile, stretch: 2.0, capacity_rps: 45.0 };
+        for price in [0.0, 500.0, 700.0, 1_500.0, 9_000.0, 1e6] {
+            for from in [0.0, 20.0, 60.0] {
+                let grid = (0..=40_000).map(|step| from + f64::from(step) / 40_000.0 * (45.0_f64.max(from) - from));
+                let least = grid.map(|load| cost.total(load, 50.0) - price * load).fold(f64::INFINITY, f64::min);
+                let found = cost.cheapest(from, 50.0, price);
+                assert!(found <= least + 1e-9 && found > least - 1e-3 * (1.0 + least.abs()), "{found}, grid has {least}");
+            }
+        }
+    }
+}

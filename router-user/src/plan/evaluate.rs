@@ -1,0 +1,105 @@
+//! What given weights cost on the true curves, wherever the weights come from.
+
+use crate::model::{EngineId, Fleet};
+
+use super::engine_cost::EngineCost;
+use super::{Inputs, RouteWeights};
+
+/// Share of its capacity an engine may be above it before that counts: what is lost when weights are printed and read.
+const CAPACITY_TOLERANCE: f64 = 1e-6;
+
+/// Latency and load under given weights and inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Mean latency of a served request (network, TTFT and all tokens), in ms; 0 if none is served. Overload counts as the wait in
+    /// a queue that grows for ten minutes, so that it is finite and worse than any legal plan.
+    pub mean_ms: f64,
+    pub served_rps: f64,
+    /// Demand that the weights refuse or do not mention.
+    pub shed_rps: f64,
+    /// Whether an engine gets more than its capacity.
+    pub is_overloaded: bool,
+    /// One per engine of the fleet.
+    pub engines: Vec<EngineEvaluation>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EngineEvaluation {
+    pub load_rps: f64,
+    pub capacity_rps: f64,
+    /// Load by capacity; 0 without load, and `1 + load` where capacity is 0, so that it is finite and above 1.
+    pub utilisation: f64,
+    /// Mean time its requests spend in it, in ms, overload included; without load, what a first request of mean length would.
+    pub latency_ms: f64,
+    pub is_overloaded: bool,
+}
+
+/// Evaluates `weights` for `inputs`, which must be of `fleet`.
+///
+/// The engines need not be eligible, ready or within capacity: that is what [`super::check::legal`] is for.
+pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Evaluation {
+    let (mut load_rps, mut load_tokens) = (vec![0.0; fleet.engines.len()], vec![0.0; fleet.engines.len()]);
+    let (mut served_rps, mut network) = (0.0, 0.0);
+    for route in weights {
+        let tokens = fleet.classes[route.class.index()].output_tokens;
+        let demand = inputs.demand(route.cluster, route.class) * (1.0 - route.shed_frac);
+        for &(engine, weight) in &route.weights {
+            let rps = demand * weight;
+            load_rps[engine.index()] += rps;
+            load_tokens[engine.index()] += rps * tokens;
+            network += rps * inputs.rtt_ms[route.cluster.index()][engine.index()];
+            served_rps += rps;
+        }
+    }
+    let usual_tokens = mean(fleet.classes.iter().map(|class| class.output_tokens));
+    let mut total = network;
+    let engines: Vec<EngineEvaluation> = fleet
+        .engine_ids()
+        .map(|engine| {
+            let cost = EngineCost::new(fleet, inputs, engine);
+            let load = load_rps[engine.index()];
+            let tokens = if load > 0.0 { load_tokens[engine.index()] / load } else { usual_tokens };
+            let is_overloaded = load > cost.capacity_rps * (1.0 + CAPACITY_TOLERANCE) + CAPACITY_TOLERANCE;
+            // Beyond capacity the profile says nothing: its value there, and the queue.
+            let latency_ms = cost.latency_ms(load.min(cost.capacity_rps), tokens) + cost.overload_ms(load);
+            total += load * latency_ms;
+            let utilisation = match (load > 0.0, cost.capacity_rps > 0.0) {
+                (false, _) => 0.0,
+                (true, true) => load / cost.capacity_rps,
+                (true, false) => 1.0 + load,
+            };
+            EngineEvaluation { load_rps: load, capacity_rps: cost.capacity_rps, utilisation, latency_ms, is_overloaded }
+        })
+        .collect();
+    let demand_rps: f64 = inputs.demand_rps.iter().flatten().sum();
+    Evaluation {
+        mean_ms: if served_rps > 0.0 { total / served_rps } else { 0.0 },
+        served_rps,
+        shed_rps: (demand_rps - served_rps).max(0.0),
+        is_overloaded: engines.iter().any(|engine| engine.is_overloaded),
+        engines,
+    }
+}
+
+/// Every (cluster, class) to its nearest eligible, ready engine, ties by name: what a fleet without a plan would do.
+pub fn nearest(fleet: &Fleet, inputs: &Inputs) -> Vec<RouteWeights> {
+    let mut routes = Vec::with_capacity(fleet.clusters.len() * fleet.classes.len());
+    for cluster in fleet.cluster_ids() {
+        for class in fleet.class_ids() {
+            let usable = fleet.engine_ids().filter(|&e| inputs.ready[e.index()] > 0 && fleet.ineligible(class, e).is_none());
+            let best = usable.min_by(|&a, &b| {
+                let rtt = |engine: EngineId| inputs.rtt_ms[cluster.index()][engine.index()];
+                let name = |engine: EngineId| &fleet.engines[engine.index()].name;
+                rtt(a).total_cmp(&rtt(b)).then_with(|| name(a).cmp(name(b)))
+            });
+            let weights = best.map(|engine| (engine, 1.0)).into_iter().collect();
+            routes.push(RouteWeights { cluster, class, shed_frac: 0.0, weights });
+        }
+    }
+    routes
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len();
+    if count == 0 { 0.0 } else { values.sum::<f64>() / count as f64 }
+}

@@ -1,0 +1,204 @@
+//! Why every weight is what it is, and why every other engine got nothing.
+//!
+//! At the optimum all engines that a (cluster, class) uses cost the same at the margin, its price, and every other engine costs more.
+//! So each weight is explained by a sum of four terms that comes to the price, and each zero by a mask or by the amount it is dearer.
+
+use serde::Serialize;
+
+use crate::model::{ClassId, ClusterId, EngineId, Fleet};
+
+use super::engine_cost::EngineCost;
+use super::{EngineLoad, Inputs, NEGLIGIBLE_RPS, Plan, Route};
+
+/// Error of a sum of terms against its price, in ms, that an explanation may have.
+pub const TERM_TOLERANCE_MS: f64 = 0.01;
+
+/// The whole plan explained: what `ilb explain --json` prints. Units: ms and requests/s.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    pub status: &'static str,
+    pub objective_ms: f64,
+    pub gap_frac: f64,
+    pub routes: Vec<RouteExplanation>,
+}
+
+/// One (cluster, class): its price, and every engine of the fleet measured against it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RouteExplanation {
+    pub cluster: String,
+    pub class: String,
+    pub demand_rps: f64,
+    pub shed_rps: f64,
+    /// What one more request would cost, in ms.
+    pub price_ms: f64,
+    /// Whether that request would have to be shed, so that the price is set by priority and not by latency.
+    pub is_price_of_shed: bool,
+    /// Used engines first, by weight, then the rest, the cheapest first.
+    pub engines: Vec<EngineExplanation>,
+}
+
+/// One engine for one (cluster, class).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EngineExplanation {
+    pub engine: String,
+    pub weight: f64,
+    pub rps: f64,
+    pub reason: Reason,
+    /// The terms of the delivered marginal cost; none for an engine that cannot serve the class.
+    pub terms: Option<Terms>,
+    /// Their sum, in ms.
+    pub delivered_ms: Option<f64>,
+    /// That sum less the price of the (cluster, class), in ms: 0 for what is used, at least 0 for what is not.
+    pub dearer_ms: Option<f64>,
+    /// The other clusters and classes that load the engine, largest first.
+    pub shared_with: Vec<Share>,
+}
+
+/// What one more request of a class from a cluster costs at an engine, in ms.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Terms {
+    /// One round trip.
+    pub network_ms: f64,
+    /// What the request itself spends in the engine: TTFT and its tokens.
+    pub own_latency_ms: f64,
+    /// What it costs all other requests of the engine, by slowing it down.
+    pub externality_ms: f64,
+    /// What it costs because the engine is full and something else has to give way.
+    pub capacity_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Share {
+    pub cluster: String,
+    pub class: String,
+    pub rps: f64,
+}
+
+/// Why an engine has its weight, or none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Reason {
+    /// Used: it delivers at the price.
+    AtPrice,
+    /// An operator set the weight, or set others and so left none.
+    Pinned,
+    /// The class has no demand here: the first request would go to the cheapest engine, which is this one.
+    CheapestForFirst,
+    /// Eligible, but dearer than what is used.
+    Dearer { by_ms: f64 },
+    /// Eligible and as cheap as what is used: the amounts happen to fit without it.
+    NotNeeded,
+    /// Its share would have been too small to be worth a route.
+    Sliver,
+    /// Cannot serve the class, whatever it costs.
+    NotEligible { why: String },
+    /// None of its replicas is ready.
+    NotReady,
+}
+
+impl Terms {
+    pub fn sum_ms(&self) -> f64 {
+        self.network_ms + self.own_latency_ms + self.externality_ms + self.capacity_ms
+    }
+}
+
+impl Explanation {
+    /// Keeps only what concerns the named cluster, class and engine; `None` keeps all.
+    pub fn only(mut self, cluster: Option<&str>, class: Option<&str>, engine: Option<&str>) -> Self {
+        let is = |wanted: Option<&str>, name: &str| wanted.is_none_or(|wanted| wanted == name);
+        self.routes.retain(|route| is(cluster, &route.cluster) && is(class, &route.class));
+        for route in &mut self.routes {
+            route.engines.retain(|row| is(engine, &row.engine));
+        }
+        self
+    }
+}
+
+/// Explains `plan`, which must have been made for `fleet` and `inputs`.
+pub fn explain(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Explanation {
+    Explanation {
+        status: plan.status.name(),
+        objective_ms: plan.objective_ms,
+        gap_frac: plan.certificate.gap_frac,
+        routes: plan.routes.iter().map(|route| explain_route(fleet, inputs, plan, route)).collect(),
+    }
+}
+
+fn explain_route(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route) -> RouteExplanation {
+    let mut engines: Vec<EngineExplanation> =
+        plan.engines.iter().map(|load| explain_engine(fleet, inputs, plan, route, load)).collect();
+    let last = f64::INFINITY;
+    engines.sort_by(|a, b| {
+        let by_cost = || a.delivered_ms.unwrap_or(last).total_cmp(&b.delivered_ms.unwrap_or(last));
+        b.weight.total_cmp(&a.weight).then_with(by_cost).then_with(|| a.engine.cmp(&b.engine))
+    });
+    RouteExplanation {
+        cluster: fleet.clusters[route.cluster.index()].name.clone(),
+        class: fleet.classes[route.class.index()].name.clone(),
+        demand_rps: route.demand_rps,
+        shed_rps: route.shed_rps,
+        price_ms: route.price_ms,
+        is_price_of_shed: route.shed_rps > 0.0 || route.price_ms > plan.price_limit_ms,
+        engines,
+    }
+}
+
+fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, load: &EngineLoad) -> EngineExplanation {
+    let share = route.weights.iter().find(|share| share.engine == load.engine);
+    let (weight, rps) = share.map_or((0.0, 0.0), |share| (share.weight, share.rps));
+    let usable = usable(fleet, inputs, route.class, load.engine);
+    let terms = usable.is_ok().then(|| terms(fleet, inputs, route.cluster, route.class, load));
+    let delivered_ms = terms.map(|terms| terms.sum_ms());
+    let dearer_ms = delivered_ms.map(|delivered| delivered - route.price_ms);
+    let reason = match usable {
+        Err(reason) => reason,
+        Ok(()) if route.is_pinned => Reason::Pinned,
+        Ok(()) if weight > 0.0 && route.demand_rps <= NEGLIGIBLE_RPS => Reason::CheapestForFirst,
+        Ok(()) if weight > 0.0 => Reason::AtPrice,
+        Ok(()) if route.pruned.contains(&load.engine) => Reason::Sliver,
+        Ok(()) => match dearer_ms {
+            Some(by_ms) if by_ms > TERM_TOLERANCE_MS => Reason::Dearer { by_ms },
+            _ => Reason::NotNeeded,
+        },
+    };
+    let shared_with = if weight > 0.0 { shared_with(fleet, plan, route, load.engine) } else { Vec::new() };
+    let engine = fleet.engines[load.engine.index()].name.clone();
+    EngineExplanation { engine, weight, rps, reason, terms, delivered_ms, dearer_ms, shared_with }
+}
+
+/// Splits the marginal cost of one more request into its terms. They add up to what the plan priced it at, exactly.
+fn terms(fleet: &Fleet, inputs: &Inputs, cluster: ClusterId, class: ClassId, load: &EngineLoad) -> Terms {
+    let tokens = fleet.classes[class.index()].output_tokens;
+    let own_latency_ms = EngineCost::new(fleet, inputs, load.engine).latency_ms(load.load_rps, tokens);
+    Terms {
+        network_ms: inputs.rtt_ms[cluster.index()][load.engine.index()],
+        own_latency_ms,
+        externality_ms: load.class_price_ms[class.index()] - load.capacity_price_ms - own_latency_ms,
+        capacity_ms: load.capacity_price_ms,
+    }
+}
+
+fn usable(fleet: &Fleet, inputs: &Inputs, class: ClassId, engine: EngineId) -> Result<(), Reason> {
+    if let Some(why) = fleet.ineligible(class, engine) {
+        return Err(Reason::NotEligible { why: why.to_string() });
+    }
+    if inputs.ready[engine.index()] == 0 {
+        return Err(Reason::NotReady);
+    }
+    Ok(())
+}
+
+fn shared_with(fleet: &Fleet, plan: &Plan, route: &Route, engine: EngineId) -> Vec<Share> {
+    let others = plan.routes.iter().filter(|other| (other.cluster, other.class) != (route.cluster, route.class));
+    let mut shares: Vec<Share> = others
+        .flat_map(|other| other.weights.iter().map(move |share| (other, share)))
+        .filter(|(_, share)| share.engine == engine && share.rps > NEGLIGIBLE_RPS)
+        .map(|(other, share)| Share {
+            cluster: fleet.clusters[other.cluster.index()].name.clone(),
+            class: fleet.classes[other.class.index()].name.clone(),
+            rps: share.rps,
+        })
+        .collect();
+    shares.sort_by(|a, b| b.rps.total_cmp(&a.rps).then_with(|| (&a.cluster, &a.class).cmp(&(&b.cluster, &b.class))));
+    shares
+}

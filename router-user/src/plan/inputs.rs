@@ -1,0 +1,161 @@
+//! What a plan is made from besides the fleet: the numbers that move.
+
+use thiserror::Error;
+
+use crate::model::{ClassId, ClusterId, EngineId, Fleet};
+
+/// The moving inputs of one plan.
+///
+/// Shape: every list has one entry per id of the fleet it belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inputs {
+    /// Demand in requests/s, `[cluster][class]`; finite, >= 0.
+    pub demand_rps: Vec<Vec<f64>>,
+    /// Round-trip time in ms, `[cluster][engine]`; finite, >= 0.
+    pub rtt_ms: Vec<Vec<f64>>,
+    /// Ready replicas of each engine, 0 to its replicas.
+    pub ready: Vec<u32>,
+    /// Share of every capacity that is kept free, in [0, 1).
+    pub headroom_frac: f64,
+    /// What an operator has fixed; at most one per (cluster, class).
+    pub pins: Vec<Pin>,
+}
+
+/// Weights of one (cluster, class) that an operator has set: the plan takes them as they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pin {
+    pub cluster: ClusterId,
+    pub class: ClassId,
+    /// Only eligible engines; >= 0, at least one above 0. They are scaled to sum to 1.
+    pub weights: Vec<(EngineId, f64)>,
+}
+
+/// Why inputs are no inputs of this fleet.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum InputError {
+    #[error("{what} has {found} entries, wanted {wanted}")]
+    Shape { what: &'static str, found: usize, wanted: usize },
+    #[error("demand of class {class:?} in cluster {cluster:?} is {found}, wanted a finite number >= 0")]
+    Demand { cluster: String, class: String, found: f64 },
+    #[error("round-trip time from cluster {cluster:?} to engine {engine:?} is {found}, wanted a finite number >= 0")]
+    Rtt { cluster: String, engine: String, found: f64 },
+    #[error("engine {engine:?} has {found} ready replicas, wanted 0 to {replicas}")]
+    Ready { engine: String, found: u32, replicas: u32 },
+    #[error("headroom is {found}, wanted a share of capacity in [0, 1)")]
+    Headroom { found: f64 },
+    #[error("pin of class {class:?} in cluster {cluster:?} {problem}")]
+    Pin { cluster: String, class: String, problem: String },
+}
+
+impl Inputs {
+    /// The configured demand and distances, every replica ready, no headroom, no pins.
+    pub fn from_fleet(fleet: &Fleet) -> Self {
+        Self {
+            demand_rps: fleet.clusters.iter().map(|cluster| cluster.demand_rps.clone()).collect(),
+            rtt_ms: fleet.rtt_ms.clone(),
+            ready: fleet.engines.iter().map(|engine| engine.replicas).collect(),
+            headroom_frac: 0.0,
+            pins: Vec::new(),
+        }
+    }
+
+    /// Load an engine may be given, in requests/s; 0 when no replica is ready.
+    pub fn capacity_rps(&self, fleet: &Fleet, engine: EngineId) -> f64 {
+        let ready = f64::from(self.ready[engine.index()]) / f64::from(fleet.engines[engine.index()].replicas);
+        fleet.profile_of(engine).capacity_rps * ready * (1.0 - self.headroom_frac)
+    }
+
+    /// The pin of a (cluster, class), if an operator has set one.
+    pub fn pin(&self, cluster: ClusterId, class: ClassId) -> Option<&Pin> {
+        self.pins.iter().find(|pin| pin.cluster == cluster && pin.class == class)
+    }
+
+    /// Demand of a (cluster, class), in requests/s.
+    pub fn demand(&self, cluster: ClusterId, class: ClassId) -> f64 {
+        self.demand_rps[cluster.index()][class.index()]
+    }
+
+    /// Errors: the first [`InputError`] found, in the order of its variants.
+    pub(super) fn validate(&self, fleet: &Fleet) -> Result<(), InputError> {
+        let (clusters, engines, classes) = (fleet.clusters.len(), fleet.engines.len(), fleet.classes.len());
+        shape("demand", self.demand_rps.len(), clusters)?;
+        shape("round-trip time", self.rtt_ms.len(), clusters)?;
+        shape("ready replicas", self.ready.len(), engines)?;
+        for (cluster, (demand, rtt)) in fleet.clusters.iter().zip(self.demand_rps.iter().zip(&self.rtt_ms)) {
+            shape("demand of a cluster", demand.len(), classes)?;
+            shape("round-trip time of a cluster", rtt.len(), engines)?;
+            for (class, &found) in fleet.classes.iter().zip(demand) {
+                if !is_amount(found) {
+                    return Err(InputError::Demand { cluster: cluster.name.clone(), class: class.name.clone(), found });
+                }
+            }
+            for (engine, &found) in fleet.engines.iter().zip(rtt) {
+                if !is_amount(found) {
+                    return Err(InputError::Rtt { cluster: cluster.name.clone(), engine: engine.name.clone(), found });
+                }
+            }
+        }
+        for (engine, &found) in fleet.engines.iter().zip(&self.ready) {
+            if found > engine.replicas {
+                return Err(InputError::Ready { engine: engine.name.clone(), found, replicas: engine.replicas });
+            }
+        }
+        if !(0.0..1.0).contains(&self.headroom_frac) {
+            return Err(InputError::Headroom { found: self.headroom_frac });
+        }
+        self.validate_pins(fleet)
+    }
+
+    fn validate_pins(&self, fleet: &Fleet) -> Result<(), InputError> {
+        for (at, pin) in self.pins.iter().enumerate() {
+            let cluster = fleet.clusters.get(pin.cluster.index()).map(|cluster| cluster.name.clone());
+            let class = fleet.classes.get(pin.class.index()).map(|class| class.name.clone());
+            let known = cluster.is_some() && class.is_some();
+            let (cluster, class) = (
+                cluster.unwrap_or_else(|| format!("number {}", pin.cluster.0)),
+                class.unwrap_or_else(|| format!("number {}", pin.class.0)),
+            );
+            let refuse = |problem: String| Err(InputError::Pin { cluster: cluster.clone(), class: class.clone(), problem });
+            if !known {
+                return refuse("names what the fleet does not have".to_owned());
+            }
+            if self.pins[..at].iter().any(|other| other.cluster == pin.cluster && other.class == pin.class) {
+                return refuse("is set twice, wanted one pin".to_owned());
+            }
+            let total = pin.weights.iter().fold(0.0, |sum, &(_, weight)| sum + weight);
+            if pin.weights.iter().any(|&(_, weight)| !is_amount(weight)) || !(total > 0.0 && total.is_finite()) {
+                return refuse(format!("has weights that sum to {total}, wanted finite numbers >= 0 and a sum above 0"));
+            }
+            for (nth, &(engine, _)) in pin.weights.iter().enumerate() {
+                if engine.index() >= fleet.engines.len() {
+                    return refuse(format!("names engine number {}, wanted one of {}", engine.0, fleet.engines.len()));
+                }
+                let name = &fleet.engines[engine.index()].name;
+                if pin.weights[..nth].iter().any(|&(other, _)| other == engine) {
+                    return refuse(format!("names engine {name:?} twice, wanted it once"));
+                }
+                // Residency and models are never relaxed, not even for an operator.
+                if let Some(why) = fleet.ineligible(pin.class, engine) {
+                    return refuse(format!("names engine {name:?}, which {why}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Pin {
+    /// The pinned weights, scaled to sum to 1.
+    pub(super) fn shares(&self) -> impl Iterator<Item = (EngineId, f64)> + '_ {
+        let total: f64 = self.weights.iter().map(|&(_, weight)| weight).sum();
+        self.weights.iter().filter(|&&(_, weight)| weight > 0.0).map(move |&(engine, weight)| (engine, weight / total))
+    }
+}
+
+fn is_amount(value: f64) -> bool {
+    value.is_finite() && value >= 0.0
+}
+
+fn shape(what: &'static str, found: usize, wanted: usize) -> Result<(), InputError> {
+    if found == wanted { Ok(()) } else { Err(InputError::Shape { what, found, wanted }) }
+}

@@ -1,0 +1,30 @@
+//! From demand, distances and latency profiles to weights: the optimiser and its proof.
+//!
+//! ```text
+//! Fleet + Inputs -> problem -> solve (HiGHS) -> check -> Plan -> planner: publish or keep?
+//!                                                         |----> explain, report
+//! ```
+//!
+//! Everything but `solve` is pure: no IO, no clock, no randomness. docs/model.md has the mathematics.
+
+pub mod check;
+mod engine_cost;
+mod evaluate;
+pub mod explain;
+mod explain_text;
+mod inputs;
+mod optimise;
+mod outcome;
+pub mod planner;
+mod problem;
+pub mod report;
+mod solve;
+
+pub use evaluate::{EngineEvaluation, Evaluation, evaluate, nearest};
+pub use inputs::{InputError, Inputs, Pin};
+pub use optimise::{PlanError, plan};
+pub use outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, RouteWeights, Status};
+pub use solve::SolveError;
+
+/// Demand that is none to the program, in requests/s: one request in twelve days, and ten times the solver's own tolerance.
+const NEGLIGIBLE_RPS: f64 = 1e-6;

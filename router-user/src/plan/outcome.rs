@@ -1,0 +1,116 @@
+//! What a plan says: weights, prices and the certificate that comes with them.
+
+use crate::model::{ClassId, ClusterId, EngineId};
+
+/// How far a plan got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// All demand is routed within capacity, at least cost.
+    Optimal,
+    /// Some demand is shed, because capacity forces it, or a pin fills an engine beyond its capacity.
+    Degraded,
+}
+
+/// The weights of a whole fleet, and what they cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub status: Status,
+    /// Mean latency of a served request (network, TTFT and all tokens), in ms, on the true curves.
+    pub objective_ms: f64,
+    /// One per (cluster, class), cluster by cluster.
+    pub routes: Vec<Route>,
+    /// One per engine of the fleet.
+    pub engines: Vec<EngineLoad>,
+    pub certificate: Certificate,
+    /// No price that latency alone makes is above this, in ms: a higher one belongs to a request that only fits if another is shed.
+    pub price_limit_ms: f64,
+    /// Time it took, in ms: 0 until whoever called for the plan sets it, as planning itself reads no clock.
+    pub solve_ms: f64,
+}
+
+/// Where one cluster sends one class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    pub cluster: ClusterId,
+    pub class: ClassId,
+    pub demand_rps: f64,
+    /// Marginal cost of one more request, in ms; above [`Plan::price_limit_ms`] where it or another would have to be shed.
+    pub price_ms: f64,
+    pub shed_rps: f64,
+    /// Whether an operator fixed the weights.
+    pub is_pinned: bool,
+    /// In fleet order, only engines with a weight. The weights are > 0 and sum to 1; empty if no engine can serve the class.
+    pub weights: Vec<RouteWeight>,
+    /// Engines whose share would have been too small to be worth a route of its own.
+    pub pruned: Vec<EngineId>,
+}
+
+/// One engine's share of a route.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RouteWeight {
+    pub engine: EngineId,
+    /// Share of what the route serves.
+    pub weight: f64,
+    /// The same in requests/s.
+    pub rps: f64,
+}
+
+/// One engine under the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineLoad {
+    pub engine: EngineId,
+    pub load_rps: f64,
+    /// Load it may be given; 0 when no replica is ready.
+    pub capacity_rps: f64,
+    /// Load by capacity; 0 without load.
+    pub utilisation: f64,
+    /// Mean time its requests spend in it, in ms; of an idle engine, what a first request would.
+    pub latency_ms: f64,
+    /// Marginal cost of one more request of the engine's mean length, network apart, in ms.
+    pub price_ms: f64,
+    /// The part of it that is due to capacity alone: the worth of one more request/s of capacity, in ms.
+    pub capacity_price_ms: f64,
+    /// Marginal cost of one more request of each class, network apart, in ms.
+    pub class_price_ms: Vec<f64>,
+}
+
+/// Proof of a plan's quality that does not rest on the solver's word; docs/model.md, section 5.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Certificate {
+    /// Largest amount by which a row or a bound of the linear program is missed, in requests/s.
+    pub residual_rps: f64,
+    /// Largest amount by which a reduced cost has the wrong sign, in ms.
+    pub reduced_cost_ms: f64,
+    /// The plan's cost over the best any weights could reach on the true curves, as a share; a bound, computed from the prices.
+    pub gap_frac: f64,
+    /// What freezing the mix of output lengths leaves wrong in the cost, in ms per served request; 0 with one length.
+    pub mix_error_ms: f64,
+    /// Linear programs solved.
+    pub rounds: u32,
+}
+
+impl Plan {
+    /// The plan as weights that can be published, held and evaluated.
+    pub fn weights(&self) -> Vec<RouteWeights> {
+        self.routes
+            .iter()
+            .map(|route| RouteWeights {
+                cluster: route.cluster,
+                class: route.class,
+                shed_frac: if route.demand_rps > 0.0 { route.shed_rps / route.demand_rps } else { 0.0 },
+                weights: route.weights.iter().map(|share| (share.engine, share.weight)).collect(),
+            })
+            .collect()
+    }
+}
+
+/// Weights of one (cluster, class), from wherever they come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteWeights {
+    pub cluster: ClusterId,
+    pub class: ClassId,
+    /// Share of the demand that is refused, in [0, 1].
+    pub shed_frac: f64,
+    /// Shares of the rest, sum 1; empty if nothing is served.
+    pub weights: Vec<(EngineId, f64)>,
+}

@@ -1,0 +1,167 @@
+//! What `ilb solve` prints: a plan as JSON with stable keys, or as a table.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::model::{EngineId, Fleet};
+
+use super::{Plan, Status};
+
+/// A plan in names, as `ilb solve --json` prints it. Units: requests/s, ms, shares of 1.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Solution {
+    /// `optimal` or `degraded`.
+    pub status: &'static str,
+    /// Mean latency of a served request.
+    pub objective_ms: f64,
+    pub weights: Vec<Weight>,
+    /// Routes that shed; empty unless degraded.
+    pub shed: Vec<Shed>,
+    pub engines: Vec<EngineRow>,
+    pub solve_ms: f64,
+    pub certificate: CertificateRow,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Weight {
+    pub cluster: String,
+    pub class: String,
+    pub engine: String,
+    pub weight: f64,
+    pub rps: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Shed {
+    pub cluster: String,
+    pub class: String,
+    pub rps: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EngineRow {
+    pub engine: String,
+    pub load_rps: f64,
+    pub capacity_rps: f64,
+    pub utilisation: f64,
+    pub latency_ms: f64,
+    pub price_ms: f64,
+}
+
+/// See [`super::Certificate`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CertificateRow {
+    pub gap_frac: f64,
+    pub residual_rps: f64,
+    pub reduced_cost_ms: f64,
+    pub mix_error_ms: f64,
+    pub rounds: u32,
+}
+
+impl Status {
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Optimal => "optimal",
+            Self::Degraded => "degraded",
+        }
+    }
+}
+
+/// The JSON form of a plan.
+pub fn solution(fleet: &Fleet, plan: &Plan) -> Solution {
+    let names = |route: &super::Route| {
+        (fleet.clusters[route.cluster.index()].name.clone(), fleet.classes[route.class.index()].name.clone())
+    };
+    let engine_name = |engine: EngineId| fleet.engines[engine.index()].name.clone();
+    let weights = plan.routes.iter().flat_map(|route| {
+        let (cluster, class) = names(route);
+        route.weights.iter().map(move |share| Weight {
+            cluster: cluster.clone(),
+            class: class.clone(),
+            engine: engine_name(share.engine),
+            weight: share.weight,
+            rps: share.rps,
+        })
+    });
+    let shed = plan.routes.iter().filter(|route| route.shed_rps > 0.0).map(|route| {
+        let (cluster, class) = names(route);
+        Shed { cluster, class, rps: route.shed_rps }
+    });
+    let engines = plan.engines.iter().map(|load| EngineRow {
+        engine: engine_name(load.engine),
+        load_rps: load.load_rps,
+        capacity_rps: load.capacity_rps,
+        utilisation: load.utilisation,
+        latency_ms: load.latency_ms,
+        price_ms: load.price_ms,
+    });
+    let certificate = plan.certificate;
+    Solution {
+        status: plan.status.name(),
+        objective_ms: plan.objective_ms,
+        weights: weights.collect(),
+        shed: shed.collect(),
+        engines: engines.collect(),
+        solve_ms: plan.solve_ms,
+        certificate: CertificateRow {
+            gap_frac: certificate.gap_frac,
+            residual_rps: certificate.residual_rps,
+            reduced_cost_ms: certificate.reduced_cost_ms,
+            mix_error_ms: certificate.mix_error_ms,
+            rounds: certificate.rounds,
+        },
+    }
+}
+
+/// The table form of a plan. `nearest` is what nearest-only routing would give under the same inputs.
+pub fn table(fleet: &Fleet, plan: &Plan, nearest: &super::Evaluation) -> String {
+    let solution = solution(fleet, plan);
+    let mut text = String::new();
+    let mut line = |args: std::fmt::Arguments<'_>| {
+        let _ = text.write_fmt(args); // a String takes everything
+        text.push('\n');
+    };
+    line(format_args!("{}: {:.1} ms mean latency of a served request", solution.status, solution.objective_ms));
+    let served = nearest.mean_ms;
+    let full: Vec<&str> = nearest
+        .engines
+        .iter()
+        .zip(&fleet.engines)
+        .filter(|(engine, _)| engine.is_overloaded)
+        .map(|(_, engine)| engine.name.as_str())
+        .collect();
+    if full.is_empty() {
+        line(format_args!("nearest engine only: {served:.1} ms"));
+    } else {
+        line(format_args!("nearest engine only: overloads {}; its queue would grow without end", full.join(", ")));
+    }
+    let gap = plan.certificate.gap_frac * 100.0;
+    line(format_args!("certified: no weights are better by more than {gap:.6} % (planned in {:.1} ms)", plan.solve_ms));
+    let widest = |names: &mut dyn Iterator<Item = usize>, title: &str| names.fold(title.len(), usize::max);
+    let cluster = widest(&mut fleet.clusters.iter().map(|cluster| cluster.name.len()), "cluster");
+    let class = widest(&mut fleet.classes.iter().map(|class| class.name.len()), "class");
+    let engine = widest(&mut fleet.engines.iter().map(|engine| engine.name.len()), "engine");
+    line(format_args!(
+        "\n{:cluster$}  {:class$}  {:engine$}  {:>7}  {:>10}",
+        "cluster", "class", "engine", "weight", "requests/s"
+    ));
+    for row in &solution.weights {
+        let percent = row.weight * 100.0;
+        let names = format!("{:cluster$}  {:class$}  {:engine$}", row.cluster, row.class, row.engine);
+        line(format_args!("{names}  {percent:>6.2}%  {:>10.2}", row.rps));
+    }
+    for row in &solution.shed {
+        line(format_args!("{:cluster$}  {:class$}  {:engine$}  {:>7}  {:>10.2}", row.cluster, row.class, "(shed)", "", row.rps));
+    }
+    let head =
+        format!("{:>10}  {:>10}  {:>11}  {:>10}  {:>9}", "requests/s", "capacity", "utilisation", "latency ms", "price ms");
+    line(format_args!("\n{:engine$}  {head}", "engine"));
+    for row in &solution.engines {
+        let percent = row.utilisation * 100.0;
+        let loads = format!("{:>10.2}  {:>10.2}  {percent:>10.1}%", row.load_rps, row.capacity_rps);
+        line(format_args!("{:engine$}  {loads}  {:>10.1}  {:>9.1}", row.engine, row.latency_ms, row.price_ms));
+    }
+    text
+}
