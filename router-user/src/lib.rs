@@ -1,6 +1,9 @@
 //! `ilb`, the inference load balancer, as a library. ARCHITECTURE.md has the map.
 
+pub mod clock;
 pub mod config;
+pub mod control;
 pub mod model;
 pub mod plan;
 pub mod publish;
+pub mod telemetry;

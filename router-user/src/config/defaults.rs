@@ -25,8 +25,6 @@ pub(super) const CONTROL_LISTEN: &str = "127.0.0.1:9800";
 /// Demand estimates need a few seconds of arrivals; faster planning would only follow noise.
 pub(super) const CONTROL_PERIOD: Duration = Duration::from_secs(2);
 pub(super) const HEADROOM_FRAC: f64 = 0.0;
-/// Less than 0.1 % of mean latency is noise, and moving sessions costs their cached prefill.
-pub(super) const PUBLISH_GAIN_FRAC: f64 = 0.001;
 /// Two failed probes take an engine out of the plan: about two seconds, long after the data planes have stopped using it.
 pub(super) const HEALTH_PERIOD: Duration = Duration::from_secs(1);
 

@@ -57,8 +57,6 @@ pub struct Control {
     pub listen: SocketAddr,
     /// Fraction of every capacity the plan leaves free, 0 to below 1.
     pub headroom_frac: f64,
-    /// Smallest relative gain in mean latency that is worth publishing.
-    pub publish_gain_frac: f64,
     pub health_period: Duration,
 }
 

@@ -81,7 +81,6 @@ pub(super) struct RawControl {
     pub(super) period: Option<At<Duration>>,
     pub(super) listen: Option<At<SocketAddr>>,
     pub(super) headroom: Option<At<f64>>,
-    pub(super) publish_gain: Option<At<f64>>,
     pub(super) health_period: Option<At<Duration>>,
 }
 
@@ -203,7 +202,6 @@ fn control(section: &Section<'_>) -> RawControl {
         period: section.duration("period", 100 * millis..hour),
         listen: section.address("listen"),
         headroom: section.number("headroom"),
-        publish_gain: section.number("publish_gain"),
         health_period: section.duration("health_period", 100 * millis..hour),
     };
     section.refuse_unknown();

@@ -63,7 +63,7 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
     let listen = admin.listen.map_or("off".to_owned(), |a| a.to_string());
     writeln!(out, "[admin]\nsocket = {}\nlisten = \"{listen}\"\n", text(&admin.socket.to_string_lossy()))?;
     writeln!(out, "[control]\nperiod = {}\nlisten = \"{}\"", duration(control.period), control.listen)?;
-    writeln!(out, "headroom = {}\npublish_gain = {}", control.headroom_frac, control.publish_gain_frac)?;
+    writeln!(out, "headroom = {}", control.headroom_frac)?;
     writeln!(out, "health_period = {}\n", duration(control.health_period))?;
     writeln!(out, "[store]\ndir = {}\nurl = {}\n", text(&store.dir.to_string_lossy()), text(&store.url))?;
     writeln!(out, "[kernel]\nenabled = {}\nservice = \"{}\"", kernel.enabled, kernel.service)?;

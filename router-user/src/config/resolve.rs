@@ -69,7 +69,6 @@ pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
             period: duration(&control.period, defaults::CONTROL_PERIOD),
             listen,
             headroom_frac: checks.fraction(&control.headroom, defaults::HEADROOM_FRAC),
-            publish_gain_frac: checks.fraction(&control.publish_gain, defaults::PUBLISH_GAIN_FRAC),
             health_period: duration(&control.health_period, defaults::HEALTH_PERIOD),
         },
         store: Store { dir: text(&store.dir, defaults::STORE_DIR).into(), url },

@@ -1,7 +1,9 @@
 //! From a plan to what data planes apply: the snapshot, its store, and the tables a pick reads.
 //!
-//! `snapshot` and `slots` and `routes` are pure; `store` holds the adapters that move snapshots between processes.
+//! `build`, `snapshot`, `slots` and `routes` are pure; `store` holds the adapters that move snapshots between processes.
 
+pub mod build;
 pub mod routes;
 pub mod slots;
 pub mod snapshot;
+pub mod store;

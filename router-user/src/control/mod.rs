@@ -1,0 +1,15 @@
+//! The control plane: measure, plan, check, publish; every period, and at once when an engine's health or a pin changes.
+//!
+//! One task owns all state and takes events one at a time ([`controller`]). Probes, HTTP requests and operators only send it events;
+//! planning runs on a thread of its own, so that reports and probes are taken meanwhile. Nothing here is on a request's path.
+
+mod controller;
+mod demand;
+mod health;
+mod pins;
+mod server;
+
+pub use controller::{Command, ControlStatus, Controller, ControllerHandle};
+pub use demand::{DemandEstimate, ReportError};
+pub use pins::{PinError, PinRequest};
+pub use server::{router, serve};

@@ -1,0 +1,189 @@
+//! Weights an operator has set by hand: they hold until they expire or are taken back, also across a restart of the controller.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::model::{ClassId, ClusterId, Fleet, Ineligible};
+use crate::plan::Pin;
+use crate::publish::store::{StoreError, write_whole};
+
+/// Farthest a sum of weights may be from 1: what typing decimals costs.
+const SUM_TOLERANCE: f64 = 0.001;
+
+/// Weights of one (cluster, class) as an operator writes them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PinRequest {
+    pub cluster: String,
+    pub class: String,
+    /// Engine name and weight; the weights sum to 1.
+    pub weights: Vec<(String, f64)>,
+    /// When the pin ends, in ms since the Unix epoch; never, if it is missing.
+    #[serde(default)]
+    pub expires_unix_ms: Option<u64>,
+}
+
+/// Why a pin is refused.
+#[derive(Debug, Error)]
+pub enum PinError {
+    #[error("unknown cluster {0:?}; wanted one of {1}")]
+    Cluster(String, String),
+    #[error("unknown class {0:?}; wanted one of {1}")]
+    Class(String, String),
+    #[error("unknown engine {0:?}; wanted one of {1}")]
+    Engine(String, String),
+    #[error("engine {engine:?} cannot serve class {class:?}: it {reason}")]
+    NotEligible { engine: String, class: String, reason: Ineligible },
+    #[error("engine {0:?} is given twice")]
+    Twice(String),
+    #[error("weight {weight} of engine {engine:?}; wanted a number from 0 to 1")]
+    Weight { engine: String, weight: f64 },
+    #[error("weights sum to {0}; wanted 1")]
+    Sum(f64),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// All pins, with the file that keeps them.
+#[derive(Debug)]
+pub(super) struct Pins {
+    file: PathBuf,
+    pins: Vec<PinRequest>,
+}
+
+impl Pins {
+    /// Reads the pins that were set before. Those that no longer fit the fleet are dropped with a warning.
+    pub(super) fn load(dir: &Path, fleet: &Fleet) -> Self {
+        let file = dir.join("pins.json");
+        let pins = match std::fs::read(&file) {
+            Ok(json) => serde_json::from_slice::<Vec<PinRequest>>(&json).unwrap_or_else(|error| {
+                tracing::warn!(file = %file.display(), %error, "pins cannot be read; going on without them");
+                Vec::new()
+            }),
+            Err(_) => Vec::new(),
+        };
+        let legal = |pin: &PinRequest| match resolve(pin, fleet) {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::warn!(cluster = pin.cluster, class = pin.class, %error, "dropping a stored pin");
+                false
+            }
+        };
+        Self { file, pins: pins.into_iter().filter(legal).collect() }
+    }
+
+    /// Sets a pin in the place of an earlier one of the same cluster and class.
+    ///
+    /// Errors: it names something unknown or not eligible, its weights are not weights, or it cannot be stored; then nothing changes.
+    pub(super) fn set(&mut self, pin: PinRequest, fleet: &Fleet) -> Result<(), PinError> {
+        resolve(&pin, fleet)?;
+        let mut pins = self.pins.clone();
+        pins.retain(|p| (&p.cluster, &p.class) != (&pin.cluster, &pin.class));
+        pins.push(pin);
+        self.replace(pins)
+    }
+
+    /// Takes back the pins that match; `None` matches all. Returns how many there were.
+    ///
+    /// Errors: the change cannot be stored; then nothing changes.
+    pub(super) fn unset(&mut self, cluster: Option<&str>, class: Option<&str>) -> Result<usize, PinError> {
+        let matches = |p: &PinRequest| cluster.is_none_or(|c| c == p.cluster) && class.is_none_or(|c| c == p.class);
+        let kept: Vec<PinRequest> = self.pins.iter().filter(|p| !matches(p)).cloned().collect();
+        let removed = self.pins.len() - kept.len();
+        if removed > 0 {
+            self.replace(kept)?;
+        }
+        Ok(removed)
+    }
+
+    /// Pins in force at `now_unix_ms`; those that have expired are forgotten.
+    pub(super) fn in_force(&mut self, now_unix_ms: u64, fleet: &Fleet) -> Vec<Pin> {
+        self.pins.retain(|p| p.expires_unix_ms.is_none_or(|end| end > now_unix_ms));
+        self.pins.iter().filter_map(|p| resolve(p, fleet).ok()).collect()
+    }
+
+    fn replace(&mut self, pins: Vec<PinRequest>) -> Result<(), PinError> {
+        write_whole(&self.file, &serde_json::to_vec_pretty(&pins).expect("pins have only strings and finite numbers"))?;
+        self.pins = pins;
+        Ok(())
+    }
+}
+
+fn resolve(pin: &PinRequest, fleet: &Fleet) -> Result<Pin, PinError> {
+    let names = |names: Vec<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let cluster: ClusterId = fleet
+        .cluster(&pin.cluster)
+        .ok_or_else(|| PinError::Cluster(pin.cluster.clone(), names(fleet.clusters.iter().map(|c| &c.name).collect())))?;
+    let class: ClassId = fleet
+        .class(&pin.class)
+        .ok_or_else(|| PinError::Class(pin.class.clone(), names(fleet.classes.iter().map(|c| &c.name).collect())))?;
+    let mut weights = Vec::with_capacity(pin.weights.len());
+    for (name, weight) in &pin.weights {
+        let engine = fleet
+            .engine(name)
+            .ok_or_else(|| PinError::Engine(name.clone(), names(fleet.engines.iter().map(|e| &e.name).collect())))?;
+        if let Some(reason) = fleet.ineligible(class, engine) {
+            return Err(PinError::NotEligible { engine: name.clone(), class: pin.class.clone(), reason });
+        }
+        if weights.iter().any(|(known, _)| *known == engine) {
+            return Err(PinError::Twice(name.clone()));
+        }
+        if !(0.0..=1.0).contains(weight) {
+            return Err(PinError::Weight { engine: name.clone(), weight: *weight });
+        }
+        weights.push((engine, *weight));
+    }
+    let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
+    if (sum - 1.0).abs() > SUM_TOLERANCE {
+        return Err(PinError::Sum(sum));
+    }
+    Ok(Pin { cluster, class, weights })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn pin(weights: &[(&str, f64)]) -> PinRequest {
+        let weights = weights.iter().map(|(e, w)| ((*e).to_owned(), *w)).collect();
+        PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, expires_unix_ms: None }
+    }
+
+    #[test]
+    fn pins_survive_a_restart_expire_and_are_taken_back() {
+        let fleet = config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let mut pins = Pins::load(dir.path(), &fleet);
+        pins.set(PinRequest { expires_unix_ms: Some(1_000), ..pin(&[("e2", 0.5), ("e3", 0.5)]) }, &fleet).expect("legal");
+        let mut pins = Pins::load(dir.path(), &fleet);
+        assert_eq!(pins.in_force(999, &fleet)[0].weights.len(), 2);
+        assert!(pins.in_force(1_000, &fleet).is_empty());
+        pins.set(pin(&[("e1", 1.0)]), &fleet).expect("legal");
+        assert_eq!(pins.unset(Some("a"), None).expect("stored"), 0);
+        assert_eq!(pins.unset(Some("b"), Some("chat")).expect("stored"), 1);
+        assert!(pins.in_force(0, &fleet).is_empty());
+    }
+
+    #[test]
+    fn refuses_what_is_no_pin_and_changes_nothing() {
+        let fleet = config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let mut pins = Pins::load(dir.path(), &fleet);
+        for (wrong, wanted) in [
+            (pin(&[("e9", 1.0)]), "unknown engine \"e9\"; wanted one of e1, e2, e3"),
+            (pin(&[("e2", 0.5)]), "sum to 0.5"),
+            (pin(&[("e2", 0.5), ("e2", 0.5)]), "twice"),
+            (pin(&[("e2", -1.0), ("e1", 2.0)]), "from 0 to 1"),
+            (pin(&[("e2", f64::NAN)]), "from 0 to 1"),
+            (PinRequest { cluster: "z".to_owned(), ..pin(&[("e1", 1.0)]) }, "unknown cluster \"z\""),
+            (PinRequest { class: "z".to_owned(), ..pin(&[("e1", 1.0)]) }, "unknown class \"z\""),
+        ] {
+            let error = pins.set(wrong, &fleet).expect_err(wanted).to_string();
+            assert!(error.contains(wanted), "{error:?} lacks {wanted:?}");
+        }
+        assert!(pins.in_force(0, &fleet).is_empty());
+    }
+}

@@ -1,0 +1,75 @@
+//! From a plan to a snapshot, and back to the weights a new plan is compared with. Pure.
+
+use super::snapshot::{Route, Share, Snapshot, Status};
+use crate::model::{EngineId, Fleet};
+use crate::plan::{Inputs, Plan, RouteWeights, Status as PlanStatus};
+
+/// The snapshot of `plan`, ready to be published as `generation`.
+pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: u64) -> Snapshot {
+    let mut snapshot = Snapshot::describe(fleet);
+    snapshot.generation = generation;
+    snapshot.published_unix_ms = published_unix_ms;
+    snapshot.status = match plan.status {
+        PlanStatus::Optimal => Status::Optimal,
+        PlanStatus::Degraded => Status::Degraded,
+    };
+    snapshot.objective_ms = plan.objective_ms;
+    for load in &plan.engines {
+        let entry = &mut snapshot.engines[load.engine.index()];
+        entry.capacity_rps = load.capacity_rps;
+        entry.load_rps = load.load_rps;
+        entry.latency_ms = load.latency_ms;
+        entry.price_ms = load.price_ms;
+    }
+    snapshot.routes = (plan.routes.iter().zip(plan.weights()))
+        .map(|(route, weights)| Route {
+            cluster: route.cluster,
+            class: route.class,
+            demand_rps: route.demand_rps,
+            price_ms: route.price_ms,
+            shed_frac: weights.shed_frac.clamp(0.0, 1.0),
+            pinned: route.is_pinned,
+            weights: route.weights.iter().map(|share| Share { engine: share.engine, weight: share.weight }).collect(),
+        })
+        .collect();
+    snapshot
+}
+
+/// The weights of a published snapshot in the numbering of `fleet`; `None` when it describes another fleet, whose weights mean
+/// nothing here: other clusters, classes or engines, or an engine elsewhere or for other models.
+pub fn held_weights(fleet: &Fleet, snapshot: &Snapshot) -> Option<Vec<RouteWeights>> {
+    let described = Snapshot::describe(fleet);
+    let same_engines = described.engines.len() == snapshot.engines.len()
+        && (described.engines.iter().zip(&snapshot.engines)).all(|(new, old)| {
+            (&new.name, &new.region, new.address, &new.models, &new.tags)
+                == (&old.name, &old.region, old.address, &old.models, &old.tags)
+        });
+    if !same_engines || described.clusters != snapshot.clusters || described.classes != snapshot.classes {
+        return None;
+    }
+    let weights = |route: &Route| RouteWeights {
+        cluster: route.cluster,
+        class: route.class,
+        shed_frac: route.shed_frac,
+        weights: route.weights.iter().map(|s| (s.engine, s.weight)).collect(),
+    };
+    Some(snapshot.routes.iter().map(weights).collect())
+}
+
+/// `ready` with every engine of a class counted as ready when none of that class's engines is: then the probe is the likelier fault,
+/// and if it is not, trying costs nothing.
+pub fn assume_ready(fleet: &Fleet, inputs: &mut Inputs) -> Vec<EngineId> {
+    let mut assumed = Vec::new();
+    for class in fleet.class_ids() {
+        let eligible: Vec<EngineId> = fleet.engine_ids().filter(|&e| fleet.ineligible(class, e).is_none()).collect();
+        if eligible.iter().all(|e| inputs.ready[e.index()] == 0 || assumed.contains(e)) {
+            for engine in eligible {
+                inputs.ready[engine.index()] = fleet.engines[engine.index()].replicas;
+                if !assumed.contains(&engine) {
+                    assumed.push(engine);
+                }
+            }
+        }
+    }
+    assumed
+}
