@@ -18,6 +18,9 @@ const BREAKPOINTS: [f64; 19] =
 /// Breakpoints around the load of the last round, as shares of the half-width of the refinement.
 const REFINED: [f64; 9] = [-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0];
 
+/// Share of its capacity within which a load counts as being at a knot: the width of the finest breakpoints.
+const KNEE_FRAC: f64 = 1e-5;
+
 /// The latency of one engine over its load, with its replicas as ready as they are.
 #[derive(Clone, Debug)]
 pub(super) struct EngineCost<'a> {
@@ -87,6 +90,13 @@ impl<'a> EngineCost<'a> {
     pub(super) fn slope_ms(&self, load_rps: f64, tokens: f64) -> f64 {
         let at = load_rps * self.stretch;
         (self.profile.ttft_ms.slope(at) + tokens * self.profile.tbot_ms.slope(at)) * self.stretch
+    }
+
+    /// The knot of the profile that `load_rps` is at, and by how much the cost of one more request jumps there, in ms.
+    pub(super) fn knee(&self, load_rps: f64, tokens: f64) -> Option<(f64, f64)> {
+        let near = self.capacity_rps * KNEE_FRAC;
+        let at = self.knots(0.0, self.capacity_rps).find(|knot| (knot - load_rps).abs() <= near)?;
+        Some((at, self.marginal_ms(at + near, tokens) - self.marginal_ms(at - near, tokens)))
     }
 
     /// Knots of the profile as loads of this engine, strictly between `from` and `to`.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
 use super::engine_cost::EngineCost;
-use super::{EngineLoad, Inputs, NEGLIGIBLE_RPS, Plan, Route};
+use super::{EngineLoad, Inputs, NEGLIGIBLE_RPS, Plan, ROUNDING_FRAC, Route};
 
 /// Error of a sum of terms against its price, in ms, that an explanation may have.
 pub const TERM_TOLERANCE_MS: f64 = 0.01;
@@ -50,6 +50,8 @@ pub struct EngineExplanation {
     pub delivered_ms: Option<f64>,
     /// That sum less the price of the (cluster, class), in ms: 0 for what is used, at least 0 for what is not.
     pub dearer_ms: Option<f64>,
+    /// What keeps the engine's load from growing, if it is one thing; otherwise the balance of prices does.
+    pub held_by: Option<Hold>,
     /// The other clusters and classes that load the engine, largest first.
     pub shared_with: Vec<Share>,
 }
@@ -65,6 +67,16 @@ pub struct Terms {
     pub externality_ms: f64,
     /// What it costs because the engine is full and something else has to give way.
     pub capacity_ms: f64,
+}
+
+/// What an engine's load stops at.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Hold {
+    /// It may be given no more.
+    Capacity { at_rps: f64 },
+    /// Its latency grows faster from here on: beyond, a request costs this much more than the price it has now.
+    Knee { at_rps: f64, more_ms: f64 },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -84,10 +96,14 @@ pub enum Reason {
     Pinned,
     /// The class has no demand here: the first request would go to the cheapest engine, which is this one.
     CheapestForFirst,
+    /// All demand is shed, being worth less than what the engines serve; should any come through, it goes where it costs least.
+    AllShed,
     /// Eligible, but dearer than what is used.
     Dearer { by_ms: f64 },
     /// Eligible and as cheap as what is used: the amounts happen to fit without it.
     NotNeeded,
+    /// Pins of others take all it may be given.
+    FilledByPins,
     /// Its share would have been too small to be worth a route.
     Sliver,
     /// Cannot serve the class, whatever it costs.
@@ -151,9 +167,12 @@ fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, lo
     let delivered_ms = terms.map(|terms| terms.sum_ms());
     let dearer_ms = delivered_ms.map(|delivered| delivered - route.price_ms);
     let reason = match usable {
+        _ if route.is_pinned && weight > 0.0 => Reason::Pinned,
         Err(reason) => reason,
         Ok(()) if route.is_pinned => Reason::Pinned,
+        Ok(()) if weight == 0.0 && load.is_filled_by_pins() => Reason::FilledByPins,
         Ok(()) if weight > 0.0 && route.demand_rps <= NEGLIGIBLE_RPS => Reason::CheapestForFirst,
+        Ok(()) if weight > 0.0 && rps <= NEGLIGIBLE_RPS => Reason::AllShed,
         Ok(()) if weight > 0.0 => Reason::AtPrice,
         Ok(()) if route.pruned.contains(&load.engine) => Reason::Sliver,
         Ok(()) => match dearer_ms {
@@ -162,8 +181,19 @@ fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, lo
         },
     };
     let shared_with = if weight > 0.0 { shared_with(fleet, plan, route, load.engine) } else { Vec::new() };
+    let held_by = if rps > NEGLIGIBLE_RPS { held_by(fleet, inputs, load) } else { None };
     let engine = fleet.engines[load.engine.index()].name.clone();
-    EngineExplanation { engine, weight, rps, reason, terms, delivered_ms, dearer_ms, shared_with }
+    EngineExplanation { engine, weight, rps, reason, terms, delivered_ms, dearer_ms, held_by, shared_with }
+}
+
+fn held_by(fleet: &Fleet, inputs: &Inputs, load: &EngineLoad) -> Option<Hold> {
+    let cost = EngineCost::new(fleet, inputs, load.engine);
+    if load.load_rps >= load.capacity_rps * (1.0 - ROUNDING_FRAC) {
+        return Some(Hold::Capacity { at_rps: load.capacity_rps });
+    }
+    let (at_rps, jump_ms) = cost.knee(load.load_rps, load.output_tokens)?;
+    let beyond = cost.marginal_ms(at_rps, load.output_tokens);
+    (jump_ms > TERM_TOLERANCE_MS).then_some(Hold::Knee { at_rps, more_ms: (beyond - load.price_ms).max(0.0) })
 }
 
 /// Splits the marginal cost of one more request into its terms. They add up to what the plan priced it at, exactly.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::explain::{EngineExplanation, Explanation, Reason, RouteExplanation};
+use super::explain::{EngineExplanation, Explanation, Hold, Reason, RouteExplanation};
+use super::report::gap_percent;
 
 const PREFACE: &str = "\
 Every line below adds up what one more request would cost: its network round trip, its own time in the engine, the delay it causes
@@ -13,8 +14,8 @@ for a class cost the same at that margin (the price) and every other engine cost
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{PREFACE}")?;
-        let gap = self.gap_frac * 100.0;
-        writeln!(f, "{}: {:.1} ms mean latency; no weights are better by more than {gap:.6} %", self.status, self.objective_ms)?;
+        let gap = gap_percent(self.gap_frac);
+        writeln!(f, "{}: {:.1} ms mean latency; no weights are better by more than {gap}", self.status, self.objective_ms)?;
         for route in &self.routes {
             write!(f, "\n{route}")?;
         }
@@ -47,12 +48,13 @@ impl RouteExplanation {
         }
         match (&row.reason, row.terms) {
             (Reason::NotEligible { why }, _) => writeln!(f, "not eligible: {why}")?,
+            (Reason::Pinned, None) => writeln!(f, "set by an operator, but none of its replicas can take requests")?,
             (Reason::NotReady, _) | (_, None) => writeln!(f, "not ready: none of its replicas can take requests")?,
             (reason, Some(terms)) => {
                 write!(f, "{:.1} network + {:.1} own time", terms.network_ms, terms.own_latency_ms)?;
                 write!(f, " {} {:.1} delay to others", sign(terms.externality_ms), terms.externality_ms.abs())?;
                 if self.is_price_of_shed {
-                    write!(f, "; {}", if terms.capacity_ms > 0.0 { "full" } else { "not full" })?;
+                    write!(f, "{}", if terms.capacity_ms > 0.0 { " + the price of a full engine" } else { "" })?;
                 } else {
                     if terms.capacity_ms > 0.0 {
                         write!(f, " + {:.1} for its last place", terms.capacity_ms)?;
@@ -61,6 +63,17 @@ impl RouteExplanation {
                 }
                 writeln!(f, "{}", sentence(reason))?;
             }
+        }
+        match row.held_by {
+            Some(Hold::Capacity { at_rps }) => {
+                writeln!(f, "  {:width$}  {:>20}  full: {at_rps:.1} requests/s is all it may be given", "", "")?;
+            }
+            Some(Hold::Knee { at_rps, more_ms }) => {
+                let text =
+                    format!("held at {at_rps:.1} requests/s, a knee of its profile: beyond, each costs {more_ms:.1} ms more");
+                writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
+            }
+            None => {}
         }
         if !row.shared_with.is_empty() {
             let others: Vec<String> = row
@@ -89,8 +102,10 @@ fn sentence(reason: &Reason) -> String {
         Reason::AtPrice => ", the price: used".to_owned(),
         Reason::Pinned => ": the weights were set by an operator".to_owned(),
         Reason::CheapestForFirst => ": no demand yet; a first request costs least here".to_owned(),
+        Reason::AllShed => ": all is shed; what comes through all the same goes here".to_owned(),
         Reason::Dearer { by_ms } => format!(": dearer by {by_ms:.1} ms"),
         Reason::NotNeeded => ": as cheap as what is used, and not needed".to_owned(),
+        Reason::FilledByPins => ": pins of others take all of it".to_owned(),
         Reason::Sliver => ": its share would be too small to be worth a route".to_owned(),
         Reason::NotEligible { why } => format!(": not eligible: {why}"),
         Reason::NotReady => ": not ready".to_owned(),

@@ -28,3 +28,6 @@ pub use solve::SolveError;
 
 /// Demand that is none to the program, in requests/s: one request in twelve days, and ten times the solver's own tolerance.
 const NEGLIGIBLE_RPS: f64 = 1e-6;
+
+/// Smallest share of an amount that is not the solver's rounding.
+const ROUNDING_FRAC: f64 = 1e-7;

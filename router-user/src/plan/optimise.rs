@@ -9,21 +9,25 @@ use super::inputs::InputError;
 use super::outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, Status};
 use super::problem::{Frame, Point, Problem};
 use super::solve::{Solution, SolveError, Solver};
-use super::{Inputs, NEGLIGIBLE_RPS};
+use super::{Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
 /// Gap at which the rounds end: small enough that prices agree with the slopes of the true curves to a tenth of a millisecond.
 const GAP_GOAL_FRAC: f64 = 1e-9;
 
+/// What the correction for output lengths may still move in a price when the rounds end, in ms.
+const PRICE_GOAL_MS: f64 = 0.01;
+
 /// Most linear programs of one plan. Breakpoints close in by a factor of four each round, so eight rounds resolve a load to a part in
 /// 10^5; the rest is for fleets whose mix of lengths moves between rounds.
-const MAX_ROUNDS: u32 = 10;
+const MAX_ROUNDS: u32 = 24;
+
+/// After this many rounds a gap this small, far below what any profile is known to, ends them too.
+const PATIENT_ROUNDS: u32 = 10;
+const LATE_GAP_FRAC: f64 = 1e-5;
 
 /// A share of a route below this is pruned if that costs next to nothing ([`PRUNE_COST_FRAC`]): a route that rare keeps no cache warm.
 const SLIVER_FRAC: f64 = 5e-4;
 const PRUNE_COST_FRAC: f64 = 2e-4;
-
-/// Smallest share that is a share and not the solver's rounding.
-const ROUNDING_FRAC: f64 = 1e-7;
 
 /// Gap above which a plan is refused where one output length makes the program convex. Mixed lengths are judged by the gap they report.
 const MAX_GAP_FRAC: f64 = 5e-4;
@@ -71,30 +75,39 @@ pub fn plan(fleet: &Fleet, inputs: &Inputs) -> Result<Plan, PlanError> {
 }
 
 /// Solves rounds until the gap closes, then prunes slivers. Returns the best round and how many programs were solved.
+///
+/// With several output lengths the program linearised at one solution may jump to another and back. So the point to linearise at
+/// goes towards each new solution only as far as the true cost falls; the plan itself is always a solution with its own prices.
 fn optimise(problem: &mut Problem<'_>) -> Result<(Round, u32), PlanError> {
     let mut frame = problem.first_frame();
     if problem.demands.is_empty() {
         let program = problem.program(&frame);
         let solution = Solution { values: vec![0.0; program.columns.len()], duals: vec![0.0; program.rhs.len()] };
         let kkt = Kkt { residual_rps: 0.0, reduced_cost_ms: 0.0 };
-        return Ok((round(problem, &frame, &solution, kkt).0, 0));
+        return Ok((round(problem, &frame, &solution, kkt), 0));
     }
     let mut solver = Solver::new(problem.program(&frame))?;
     let mut best: Option<Round> = None;
+    let mut centre: Option<Point> = None;
     let mut rounds = 0;
     while rounds < MAX_ROUNDS {
         let (solution, kkt) = solve_checked(&mut solver)?;
         rounds += 1;
-        let (done, next) = round(problem, &frame, &solution, kkt);
-        let is_best = best.as_ref().is_none_or(|best| done.cost < best.cost || done.gap_frac <= GAP_GOAL_FRAC);
-        let is_closed = done.gap_frac <= GAP_GOAL_FRAC;
-        if is_best {
+        let done = round(problem, &frame, &solution, kkt);
+        let next = match centre {
+            Some(centre) => problem.descended(centre, &done.point),
+            None => done.point.clone(),
+        };
+        let is_closed = done.gap_frac <= GAP_GOAL_FRAC && problem.mix_shift_ms(&frame, &done.point) <= PRICE_GOAL_MS;
+        let is_late = rounds >= PATIENT_ROUNDS && done.gap_frac <= LATE_GAP_FRAC;
+        if is_closed || is_late || best.as_ref().is_none_or(|best| done.cost < best.cost) {
             best = Some(done);
         }
-        if is_closed {
+        if is_closed || is_late {
             break;
         }
-        frame = next;
+        frame = problem.refined(&frame, &next);
+        centre = Some(next);
         solver.edit(problem.program(&frame));
     }
     let best = best.expect("at least one round was solved");
@@ -115,19 +128,16 @@ fn solve_checked(solver: &mut Solver) -> Result<(Solution, Kkt), PlanError> {
     Ok((solution, kkt))
 }
 
-/// Puts a solution in the fleet's terms and judges it on the true curves. Also returns the frame to linearise next.
-fn round(problem: &Problem<'_>, frame: &Frame, solution: &Solution, kkt: Kkt) -> (Round, Frame) {
+/// Puts a solution in the fleet's terms and judges it on the true curves.
+fn round(problem: &Problem<'_>, frame: &Frame, solution: &Solution, kkt: Kkt) -> Round {
     let point = problem.point(frame, &solution.values, &solution.duals);
-    let next = problem.refined(frame, &point);
+    let own = problem.refined(frame, &point);
     // The prices are for the lengths of the frame they were found in; the gap is asked at the point's own.
-    let shifted = |at: usize| point.engine_price_ms[at] + (next.tokens[at] - frame.tokens[at]) * frame.tbot_ms[at];
+    let shifted = |at: usize| point.engine_price_ms[at] + (own.tokens[at] - frame.tokens[at]) * frame.tbot_ms[at];
     let prices: Vec<f64> = (0..problem.engines.len()).map(shifted).collect();
-    let gap_frac = check::gap_frac(problem, &next, &point, &prices);
-    let flows = problem.arcs.iter().zip(&point.flow_rps).map(|(arc, flow)| arc.cost_ms * flow);
-    let engines = problem.engines.iter().enumerate().map(|(at, engine)| engine.total(point.load_rps[at], next.tokens[at]));
-    let shed = problem.demands.iter().zip(&point.shed_rps).map(|(demand, shed)| demand.shed_price_ms * shed).sum();
-    let cost = flows.sum::<f64>() + engines.sum::<f64>() + shed;
-    (Round { frame: frame.clone(), point, kkt, gap_frac, cost, shed }, next)
+    let gap_frac = check::gap_frac(problem, &own, &point, &prices);
+    let (cost, shed) = (problem.cost(&point), problem.shed_cost(&point));
+    Round { frame: frame.clone(), point, kkt, gap_frac, cost, shed }
 }
 
 /// Solves once more without the slivers of `best`, and takes the result if it costs next to nothing.
@@ -147,9 +157,12 @@ fn without_slivers(problem: &mut Problem<'_>, solver: &mut Solver, best: Round) 
     }
     solver.edit(problem.program(&best.frame));
     let (solution, kkt) = solve_checked(solver)?;
-    let (pruned, _) = round(problem, &best.frame, &solution, kkt);
+    let mut pruned = round(problem, &best.frame, &solution, kkt);
+    let latency = best.cost - best.shed;
     let sheds_no_more = pruned.shed <= best.shed * (1.0 + ROUNDING_FRAC);
-    if sheds_no_more && pruned.cost - pruned.shed <= (best.cost - best.shed) * (1.0 + PRUNE_COST_FRAC) {
+    if sheds_no_more && pruned.cost - pruned.shed <= latency * (1.0 + PRUNE_COST_FRAC) {
+        // The bound of the program with all flows holds for the one with fewer, and is the tighter one.
+        pruned.gap_frac = best.gap_frac + ((pruned.cost - best.cost) / latency).max(0.0);
         return Ok((pruned, true));
     }
     for &at in &slivers {
@@ -216,8 +229,10 @@ fn engine_load(fleet: &Fleet, problem: &Problem<'_>, round: &Round, engine: Engi
     EngineLoad {
         engine,
         load_rps,
+        pinned_rps: problem.pinned_rps[at],
         capacity_rps: cost.capacity_rps,
         utilisation: 0.0,
+        output_tokens: round.frame.tokens[at],
         latency_ms: cost.latency_ms(load_rps, round.frame.tokens[at]),
         price_ms,
         capacity_price_ms,
@@ -230,10 +245,9 @@ fn idle_route(fleet: &Fleet, inputs: &Inputs, engines: &[EngineLoad], cluster: C
     let demand_rps = inputs.demand(cluster, class);
     let usable = engines.iter().filter(|load| load.capacity_rps > 0.0 && fleet.ineligible(class, load.engine).is_none());
     let price = |load: &EngineLoad| inputs.rtt_ms[cluster.index()][load.engine.index()] + load.class_price_ms[class.index()];
-    let is_full = |load: &EngineLoad| load.load_rps >= load.capacity_rps * (1.0 - ROUNDING_FRAC);
     let cheapest = usable.min_by(|a, b| {
         let by_name = || fleet.engines[a.engine.index()].name.cmp(&fleet.engines[b.engine.index()].name);
-        is_full(a).cmp(&is_full(b)).then(price(a).total_cmp(&price(b))).then_with(by_name)
+        a.is_filled_by_pins().cmp(&b.is_filled_by_pins()).then(price(a).total_cmp(&price(b))).then_with(by_name)
     });
     let pin = inputs.pin(cluster, class);
     let mut weights: Vec<RouteWeight> = match (pin, cheapest) {

@@ -2,6 +2,8 @@
 
 use crate::model::{ClassId, ClusterId, EngineId};
 
+use super::ROUNDING_FRAC;
+
 /// How far a plan got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -60,10 +62,14 @@ pub struct RouteWeight {
 pub struct EngineLoad {
     pub engine: EngineId,
     pub load_rps: f64,
+    /// The part of it that operators have pinned there.
+    pub pinned_rps: f64,
     /// Load it may be given; 0 when no replica is ready.
     pub capacity_rps: f64,
     /// Load by capacity; 0 without load.
     pub utilisation: f64,
+    /// Mean output length of its requests, in tokens.
+    pub output_tokens: f64,
     /// Mean time its requests spend in it, in ms; of an idle engine, what a first request would.
     pub latency_ms: f64,
     /// Marginal cost of one more request of the engine's mean length, network apart, in ms.
@@ -87,6 +93,13 @@ pub struct Certificate {
     pub mix_error_ms: f64,
     /// Linear programs solved.
     pub rounds: u32,
+}
+
+impl EngineLoad {
+    /// Whether pins alone take all it may be given, so that nothing is left to plan with.
+    pub fn is_filled_by_pins(&self) -> bool {
+        self.pinned_rps > 0.0 && self.pinned_rps >= self.capacity_rps * (1.0 - ROUNDING_FRAC)
+    }
 }
 
 impl Plan {

@@ -12,6 +12,9 @@ use super::{Inputs, NEGLIGIBLE_RPS};
 /// Largest cost, in ms, that the order of names adds to a flow: far below any latency, so that it only decides between equals.
 const TIE_MS: f64 = 1e-3;
 
+/// Steps that are tried towards a new solution.
+const STEPS: [f64; 8] = [1.0, 0.75, 0.5, 0.25, 0.125, 0.0625, 0.031_25, 0.015_625];
+
 /// A linear program in equality form: least cost, columns between 0 and `upper`, rows equal to `rhs`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LinearProgram {
@@ -74,6 +77,21 @@ pub(super) struct Point {
     /// Load and output tokens/s of each engine, pins included; fleet order.
     pub(super) load_rps: Vec<f64>,
     pub(super) load_tokens: Vec<f64>,
+}
+
+impl Point {
+    /// The point `step` of the way to `other`; the prices are `other`'s.
+    fn towards(&self, other: &Self, step: f64) -> Self {
+        let blend = |from: &[f64], to: &[f64]| from.iter().zip(to).map(|(a, b)| a + step * (b - a)).collect();
+        Self {
+            flow_rps: blend(&self.flow_rps, &other.flow_rps),
+            shed_rps: blend(&self.shed_rps, &other.shed_rps),
+            demand_price_ms: other.demand_price_ms.clone(),
+            engine_price_ms: other.engine_price_ms.clone(),
+            load_rps: blend(&self.load_rps, &other.load_rps),
+            load_tokens: blend(&self.load_tokens, &other.load_tokens),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -182,6 +200,42 @@ impl<'a> Problem<'a> {
             next.focus[at] = (load, narrow.max(engine.capacity_rps * 1e-5));
         }
         next
+    }
+
+    /// Cost of `point` on the true curves, in ms x requests/s, shed included.
+    pub(super) fn cost(&self, point: &Point) -> f64 {
+        let network: f64 = self.arcs.iter().zip(&point.flow_rps).map(|(arc, flow)| arc.cost_ms * flow).sum();
+        let engines = self.engines.iter().zip(point.load_rps.iter().zip(&point.load_tokens));
+        let in_engines = engines.map(|(engine, (&load, &tokens))| load * engine.ttft_ms(load) + tokens * engine.tbot_ms(load));
+        network + in_engines.sum::<f64>() + self.shed_cost(point)
+    }
+
+    /// The part of [`Self::cost`] that stands for what is shed.
+    pub(super) fn shed_cost(&self, point: &Point) -> f64 {
+        self.demands.iter().zip(&point.shed_rps).map(|(demand, shed)| demand.shed_price_ms * shed).sum()
+    }
+
+    /// The point from `from` towards `to` with the least true cost, by halving steps; `from` itself if none is better.
+    pub(super) fn descended(&self, from: Point, to: &Point) -> Point {
+        let steps = STEPS.iter().map(|&step| from.towards(to, step));
+        let (mut least, mut best) = (self.cost(&from), None);
+        for point in steps {
+            let cost = self.cost(&point);
+            if cost < least {
+                (least, best) = (cost, Some(point));
+            }
+        }
+        best.unwrap_or(from)
+    }
+
+    /// Largest change in the price of a request, in ms, if `frame` took the mix of lengths of `point`.
+    pub(super) fn mix_shift_ms(&self, frame: &Frame, point: &Point) -> f64 {
+        let shift = |arc: &Arc| {
+            let (at, load) = (arc.engine.index(), point.load_rps[arc.engine.index()]);
+            let extra = arc.tokens - frame.tokens[at];
+            (extra * (self.engines[at].tbot_ms(load) - frame.tbot_ms[at])).abs()
+        };
+        self.arcs.iter().map(shift).fold(0.0, f64::max)
     }
 
     /// What one request of `arc` costs besides its share of the engine's load, in ms.

@@ -137,8 +137,8 @@ pub fn table(fleet: &Fleet, plan: &Plan, nearest: &super::Evaluation) -> String 
     } else {
         line(format_args!("nearest engine only: overloads {}; its queue would grow without end", full.join(", ")));
     }
-    let gap = plan.certificate.gap_frac * 100.0;
-    line(format_args!("certified: no weights are better by more than {gap:.6} % (planned in {:.1} ms)", plan.solve_ms));
+    let gap = gap_percent(plan.certificate.gap_frac);
+    line(format_args!("certified: no weights are better by more than {gap} (planned in {:.1} ms)", plan.solve_ms));
     let widest = |names: &mut dyn Iterator<Item = usize>, title: &str| names.fold(title.len(), usize::max);
     let cluster = widest(&mut fleet.clusters.iter().map(|cluster| cluster.name.len()), "cluster");
     let class = widest(&mut fleet.classes.iter().map(|class| class.name.len()), "class");
@@ -164,4 +164,9 @@ pub fn table(fleet: &Fleet, plan: &Plan, nearest: &super::Evaluation) -> String 
         line(format_args!("{:engine$}  {loads}  {:>10.1}  {:>9.1}", row.engine, row.latency_ms, row.price_ms));
     }
     text
+}
+
+/// A gap as a percentage, rounded up to what matters.
+pub(super) fn gap_percent(gap_frac: f64) -> String {
+    format!("{:.4} %", (gap_frac * 1e6).ceil().max(1.0) / 1e4)
 }

@@ -1,3 +1,7 @@
+mod golden;
 mod plan;
+mod plan_decision;
 mod plan_fleet;
+mod plan_laws;
 mod plan_oracle;
+mod plan_text;
