@@ -202,3 +202,26 @@ fn names(fleet: &Fleet, cluster: ClusterId, class: ClassId) -> (String, String) 
 fn engine_name(fleet: &Fleet, engine: EngineId) -> String {
     fleet.engines[engine.index()].name.clone()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::Column;
+    use super::*;
+
+    #[test]
+    fn kkt_takes_the_optimum_and_nothing_else() {
+        let column = |cost, upper| Column { cost, upper, entries: vec![(0, 1.0)] };
+        let program = LinearProgram { columns: vec![column(2.0, 6.0), column(5.0, 100.0)], rhs: vec![10.0] };
+        let check = |values: [f64; 2], dual: f64| kkt(&program, &Solution { values: values.to_vec(), duals: vec![dual] });
+        assert!(check([6.0, 4.0], 5.0).is_ok());
+        assert!(matches!(check([5.0, 5.0], 5.0), Err(Violation::ReducedCost { found, .. }) if found == 3.0), "a dearer point");
+        assert!(matches!(check([6.0, 4.0], 4.0), Err(Violation::ReducedCost { found, .. }) if found == 1.0), "a wrong price");
+        assert!(matches!(check([6.0, 3.0], 5.0), Err(Violation::Residual { found, .. }) if found == 1.0), "a row missed");
+        assert!(
+            matches!(check([7.0, 3.0], 5.0), Err(Violation::Residual { found, .. }) if found == 1.0),
+            "an upper bound missed"
+        );
+        assert!(matches!(check([-1.0, 11.0], 5.0), Err(Violation::Residual { .. })), "a lower bound missed");
+        assert!(check([f64::NAN, 4.0], 5.0).is_err() && check([6.0, 4.0], f64::NAN).is_err());
+    }
+}

@@ -7,6 +7,7 @@
 //!
 //! Everything but `solve` is pure: no IO, no clock, no randomness. docs/model.md has the mathematics.
 
+mod assemble;
 pub mod check;
 mod engine_cost;
 mod evaluate;

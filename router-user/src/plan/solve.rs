@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::problem::LinearProgram;
 
-/// Time all solves of one plan may take together. A control plane that misses it keeps the plan it has.
+/// Time that all solves of one model may take together. A control plane that misses it keeps the plan it has.
 const BUDGET_S: f64 = 20.0;
 
 /// Why there is no solution.
@@ -104,4 +104,43 @@ impl Solver {
 
 fn set<V: highs::HighsOptionValue>(model: &mut Model, option: &str, value: V) -> Result<(), SolveError> {
     model.try_set_option(option, value).map_err(|error| SolveError::Refused { reason: format!("option {option}: {error}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::Column;
+    use super::*;
+
+    fn column(cost: f64, upper: f64, entries: &[(usize, f64)]) -> Column {
+        Column { cost, upper, entries: entries.to_vec() }
+    }
+
+    #[test]
+    fn duals_are_the_cost_of_one_more_and_edits_keep_the_model() {
+        // Ten units, of which the cheap column carries six at most.
+        let program = |cheap, upper| LinearProgram {
+            columns: vec![column(cheap, upper, &[(0, 1.0)]), column(5.0, 100.0, &[(0, 1.0)])],
+            rhs: vec![10.0],
+        };
+        let mut solver = Solver::new(program(2.0, 6.0)).expect("a model");
+        let solution = solver.solve().expect("a solution");
+        assert_eq!((solution.values, solution.duals), (vec![6.0, 4.0], vec![5.0]));
+        solver.edit(program(2.0, 50.0));
+        let solution = solver.solve().expect("a solution");
+        assert_eq!((solution.values, solution.duals), (vec![10.0, 0.0], vec![2.0]));
+        solver.edit(program(7.0, 50.0));
+        let solution = solver.solve().expect("a solution");
+        assert_eq!((solution.values, solution.duals), (vec![0.0, 10.0], vec![5.0]));
+    }
+
+    #[test]
+    fn a_program_without_a_point_is_an_error_and_stays_one() {
+        let program = LinearProgram { columns: vec![column(1.0, 3.0, &[(0, 1.0)])], rhs: vec![10.0] };
+        let mut solver = Solver::new(program).expect("a model");
+        let error = solver.solve().expect_err("3 are not 10");
+        assert!(error.to_string().contains("Infeasible"), "{error}");
+        assert!(matches!(solver.solve(), Err(SolveError::Refused { .. })));
+        let broken = LinearProgram { columns: vec![column(f64::NAN, 3.0, &[(0, 1.0)])], rhs: vec![10.0] };
+        assert!(Solver::new(broken).and_then(|mut solver| solver.solve()).is_err());
+    }
 }

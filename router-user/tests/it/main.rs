@@ -1,5 +1,6 @@
 mod golden;
 mod plan;
+mod plan_check;
 mod plan_decision;
 mod plan_fleet;
 mod plan_laws;

@@ -61,9 +61,11 @@ fn knots(dice: &mut Dice, capacity: f64, start: f64) -> Vec<(f64, f64)> {
 fn fleet(dice: &mut Dice, recipe: Recipe) -> (Fleet, Inputs) {
     let count = |dice: &mut Dice, most: usize| 1 + dice.below(most);
     let (clusters, engines, classes) = (count(dice, recipe.clusters), count(dice, recipe.engines), count(dice, recipe.classes));
+    // From engines that take a request every few seconds to such that take thousands in one.
+    let size = [0.01, 1.0, 1.0, 50.0][dice.below(4)];
     let profiles = (0..3)
         .map(|at| {
-            let capacity = dice.real(10.0, 200.0);
+            let capacity = size * dice.real(10.0, 200.0);
             let (ttft, tbot) = (dice.real(30.0, 300.0), dice.real(3.0, 40.0));
             profile(&format!("p{at}"), capacity, &knots(dice, capacity, ttft), &knots(dice, capacity, tbot))
         })
