@@ -63,15 +63,14 @@ fn engine_load(fleet: &Fleet, problem: &Problem<'_>, round: &Round, engine: Engi
     let (at, cost) = (engine.index(), &problem.engines[engine.index()]);
     let load_rps = round.point.load_rps[at];
     let full = cost.capacity_rps.max(problem.pinned_rps[at]);
-    let steepest = cost.marginal_ms(full, round.frame.tokens[at]);
+    // Just below, so that the slope is the one that leads to a full engine.
+    let steepest = cost.marginal_ms(full * (1.0 - 1e-9), round.frame.tokens[at]);
     let (price_ms, capacity_price_ms) = if !cost.is_ready() {
         (0.0, 0.0)
     } else if load_rps >= full * (1.0 - ROUNDING_FRAC) && full > 0.0 {
         // What a full engine's price has beyond its steepest slope is the price of its capacity.
-        let segments = cost.segments(problem.pinned_rps[at], round.frame.tokens[at], full, 0.0);
-        let last = segments.iter().rev().find(|segment| segment.width_rps > 0.0).map_or(steepest, |segment| segment.slope_ms);
         let price = round.point.engine_price_ms[at].max(if problem.pinned_rps[at] >= full { steepest } else { 0.0 });
-        (price, (price - steepest.max(last)).max(0.0))
+        (price, (price - steepest).max(0.0))
     } else {
         (round.point.engine_price_ms[at], 0.0)
     };

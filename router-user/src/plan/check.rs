@@ -187,12 +187,14 @@ pub(super) fn gap_frac(problem: &Problem<'_>, frame: &Frame, point: &Point, pric
         cost += shed * demand.shed_price_ms;
         bound += demand.rps * least;
     }
-    for (at, engine) in problem.engines.iter().enumerate() {
+    for engine in &problem.engine_order {
+        let (at, engine) = (engine.index(), &problem.engines[engine.index()]);
         latency += engine.total(point.load_rps[at], frame.tokens[at]);
         bound += engine.cheapest(problem.pinned_rps[at], frame.tokens[at], prices[at]) + prices[at] * problem.pinned_rps[at];
     }
     cost += latency;
-    if latency > 0.0 { ((cost - bound) / latency).max(0.0) } else { 0.0 }
+    // A bound above the cost would be an error of this arithmetic, and no better than a gap.
+    if latency > 0.0 { ((cost - bound) / latency).abs() } else { 0.0 }
 }
 
 fn names(fleet: &Fleet, cluster: ClusterId, class: ClassId) -> (String, String) {

@@ -147,9 +147,11 @@ impl<'a> EngineCost<'a> {
         let value = |load: f64| self.total(load, tokens) - price_ms * load;
         let mut least = value(from).min(value(to));
         for pair in loads.windows(2) {
-            // Between knots the total is a quadratic: latency = rest + slope x load.
-            let slope = self.slope_ms(pair[0], tokens);
-            let rest = self.latency_ms(pair[0], tokens) - slope * pair[0];
+            // Between knots the total is a quadratic: latency = rest + slope x load. Its slope is asked in the middle, since a knot
+            // that was scaled to the ready replicas may round to either side of itself.
+            let middle = (pair[0] + pair[1]) / 2.0;
+            let slope = self.slope_ms(middle, tokens);
+            let rest = self.latency_ms(middle, tokens) - slope * middle;
             let turn = if slope > 0.0 { (price_ms - rest) / (2.0 * slope) } else { pair[0] };
             least = least.min(value(turn.clamp(pair[0], pair[1])));
         }
@@ -194,14 +196,22 @@ mod tests {
 
     #[test]
     fn cheapest_is_the_least_of_a_fine_grid() {
-        let profile = profile();
-        let cost = EngineCost { profile: &profile, stretch: 2.0, capacity_rps: 45.0 };
-        for price in [0.0, 500.0, 700.0, 1_500.0, 9_000.0, 1e6] {
-            for from in [0.0, 20.0, 60.0] {
-                let grid = (0..=40_000).map(|step| from + f64::from(step) / 40_000.0 * (45.0_f64.max(from) - from));
-                let least = grid.map(|load| cost.total(load, 50.0) - price * load).fold(f64::INFINITY, f64::min);
-                let found = cost.cheapest(from, 50.0, price);
-                assert!(found <= least + 1e-9 && found > least - 1e-3 * (1.0 + least.abs()), "{found}, grid has {least}");
+        for nth in 1..150 {
+            // Knots and ready replicas that scale to loads on either side of where the knots were measured.
+            let knot = 100.0 * (f64::from(nth) * 0.618_033_988_749_895).fract();
+            let ttft_ms = Curve::new(vec![(0.0, 50.0), (knot, 50.0 + 0.3 * knot), (knot + 50.0, 1_000.0)]).expect("convex");
+            let profile = Profile { ttft_ms, ..profile() };
+            let stretch = f64::from(nth % 12 + 11) / 11.0;
+            let cost = EngineCost { profile: &profile, stretch, capacity_rps: 100.0 / stretch };
+            let turns = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0].map(|share| cost.marginal_ms(share * cost.capacity_rps, 50.0));
+            for price in turns.into_iter().chain([0.0, 1e6]) {
+                for from in [0.0, 30.0 / stretch, 120.0 / stretch] {
+                    let width = cost.capacity_rps.max(from) - from;
+                    let grid = (0..=2_000).map(|step| from + f64::from(step) / 2_000.0 * width);
+                    let least = grid.map(|load| cost.total(load, 50.0) - price * load).fold(f64::INFINITY, f64::min);
+                    let found = cost.cheapest(from, 50.0, price);
+                    assert!(found <= least + 1e-9 && found > least - 0.5 - 1e-3 * least.abs(), "{found}, grid has {least}");
+                }
             }
         }
     }

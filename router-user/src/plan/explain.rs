@@ -102,6 +102,8 @@ pub enum Reason {
     Dearer { by_ms: f64 },
     /// Eligible and as cheap as what is used: the amounts happen to fit without it.
     NotNeeded,
+    /// Cheaper than what is used, by less than the rounds of the optimiser resolved before they ended; the plan's gap bounds the loss.
+    Unresolved { by_ms: f64 },
     /// Pins of others take all it may be given.
     FilledByPins,
     /// Its share would have been too small to be worth a route.
@@ -177,6 +179,7 @@ fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, lo
         Ok(()) if route.pruned.contains(&load.engine) => Reason::Sliver,
         Ok(()) => match dearer_ms {
             Some(by_ms) if by_ms > TERM_TOLERANCE_MS => Reason::Dearer { by_ms },
+            Some(by_ms) if by_ms < -TERM_TOLERANCE_MS => Reason::Unresolved { by_ms: -by_ms },
             _ => Reason::NotNeeded,
         },
     };

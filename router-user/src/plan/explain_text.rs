@@ -105,6 +105,7 @@ fn sentence(reason: &Reason) -> String {
         Reason::AllShed => ": all is shed; what comes through all the same goes here".to_owned(),
         Reason::Dearer { by_ms } => format!(": dearer by {by_ms:.1} ms"),
         Reason::NotNeeded => ": as cheap as what is used, and not needed".to_owned(),
+        Reason::Unresolved { by_ms } => format!(": cheaper by {by_ms:.1} ms, too little to be worth another round"),
         Reason::FilledByPins => ": pins of others take all of it".to_owned(),
         Reason::Sliver => ": its share would be too small to be worth a route".to_owned(),
         Reason::NotEligible { why } => format!(": not eligible: {why}"),

@@ -105,8 +105,8 @@ pub(super) struct Problem<'a> {
     pub(super) pinned_tokens: Vec<f64>,
     /// No price that latency alone makes is above this, in ms.
     pub(super) price_limit_ms: f64,
-    /// Engines in the order of their names: the order of rows and segments.
-    engine_order: Vec<EngineId>,
+    /// Engines in the order of their names: the order of rows, of segments and of sums, whose last bits depend on it.
+    pub(super) engine_order: Vec<EngineId>,
 }
 
 impl<'a> Problem<'a> {
@@ -205,8 +205,11 @@ impl<'a> Problem<'a> {
     /// Cost of `point` on the true curves, in ms x requests/s, shed included.
     pub(super) fn cost(&self, point: &Point) -> f64 {
         let network: f64 = self.arcs.iter().zip(&point.flow_rps).map(|(arc, flow)| arc.cost_ms * flow).sum();
-        let engines = self.engines.iter().zip(point.load_rps.iter().zip(&point.load_tokens));
-        let in_engines = engines.map(|(engine, (&load, &tokens))| load * engine.ttft_ms(load) + tokens * engine.tbot_ms(load));
+        let in_engines = self.engine_order.iter().map(|engine| {
+            let (at, engine) = (engine.index(), &self.engines[engine.index()]);
+            let (load, tokens) = (point.load_rps[at], point.load_tokens[at]);
+            load * engine.ttft_ms(load) + tokens * engine.tbot_ms(load)
+        });
         network + in_engines.sum::<f64>() + self.shed_cost(point)
     }
 

@@ -35,6 +35,12 @@ impl Dice {
     }
 }
 
+/// The seeds of one law: `count` of them, or `ILB_SEEDS` times as many for a soak.
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    let times = std::env::var("ILB_SEEDS").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    0..count * times
+}
+
 /// What a random fleet may contain.
 #[derive(Clone, Copy)]
 struct Recipe {
@@ -135,6 +141,8 @@ fn explained(seed: u64, fleet: &Fleet, inputs: &Inputs, plan: &Plan) {
                 Reason::AllShed => row.weight > 0.0 && row.rps == 0.0 && off >= -TERM_TOLERANCE_MS && route.shed_rps > 0.0,
                 Reason::Dearer { by_ms } => row.weight == 0.0 && *by_ms > TERM_TOLERANCE_MS && *by_ms == off,
                 Reason::NotNeeded => row.weight == 0.0 && off.abs() <= TERM_TOLERANCE_MS,
+                // Only several output lengths leave a gap large enough to see.
+                Reason::Unresolved { by_ms } => *by_ms == -off && row.weight == 0.0 && plan.certificate.gap_frac > 1e-9,
                 Reason::Sliver | Reason::FilledByPins => row.weight == 0.0 && off.is_finite(),
                 Reason::Pinned => plan.routes.iter().any(|route| route.is_pinned),
                 Reason::NotEligible { .. } | Reason::NotReady => row.weight == 0.0 && row.terms.is_none(),
@@ -201,7 +209,7 @@ fn most_served(fleet: &Fleet, inputs: &Inputs, counts: impl Fn(u8) -> bool) -> f
 fn every_plan_is_legal_explained_and_certified() {
     let recipe = Recipe { clusters: 5, engines: 7, classes: 3, has_lengths: false, has_faults: true, load: 1.4 };
     let mut worst = 0.0_f64;
-    for seed in 0..1_000 {
+    for seed in seeds(1_000) {
         let (fleet, inputs) = fleet(&mut Dice(seed), recipe);
         let plan = planned(seed, &fleet, &inputs);
         explained(seed, &fleet, &inputs, &plan);
@@ -215,7 +223,7 @@ fn every_plan_is_legal_explained_and_certified() {
 fn output_lengths_may_differ() {
     let recipe = Recipe { clusters: 4, engines: 5, classes: 4, has_lengths: true, has_faults: true, load: 1.3 };
     let (mut gap, mut mix) = (Vec::new(), Vec::new());
-    for seed in 0..500 {
+    for seed in seeds(500) {
         let (fleet, inputs) = fleet(&mut Dice(seed), recipe);
         let plan = planned(seed, &fleet, &inputs);
         explained(seed, &fleet, &inputs, &plan);
@@ -234,7 +242,7 @@ fn output_lengths_may_differ() {
 fn cost_is_the_optimum_of_exhaustive_search() {
     let recipe = Recipe { clusters: 3, engines: 3, classes: 1, has_lengths: false, has_faults: false, load: 0.95 };
     let mut compared = 0;
-    for seed in 0..60 {
+    for seed in seeds(60) {
         let (fleet, inputs) = fleet(&mut Dice(seed), recipe);
         let plan = planned(seed, &fleet, &inputs);
         let shed: f64 = plan.routes.iter().map(|route| route.shed_rps).sum();
@@ -253,7 +261,7 @@ fn cost_is_the_optimum_of_exhaustive_search() {
 fn shed_is_the_least_there_is_for_every_priority() {
     let recipe = Recipe { clusters: 4, engines: 5, classes: 4, has_lengths: true, has_faults: true, load: 2.5 };
     let mut degraded = 0;
-    for seed in 0..500 {
+    for seed in seeds(500) {
         let (fleet, inputs) = fleet(&mut Dice(seed), recipe);
         let plan = planned(seed, &fleet, &inputs);
         degraded += u32::from(plan.routes.iter().any(|route| route.shed_rps > 0.0));
@@ -270,7 +278,7 @@ fn shed_is_the_least_there_is_for_every_priority() {
 #[test]
 fn a_smaller_demand_never_costs_more() {
     let recipe = Recipe { clusters: 4, engines: 5, classes: 2, has_lengths: false, has_faults: true, load: 0.8 };
-    for seed in 0..300 {
+    for seed in seeds(300) {
         let mut dice = Dice(seed);
         let (fleet, inputs) = fleet(&mut dice, recipe);
         let before = planned(seed, &fleet, &inputs);
@@ -291,7 +299,7 @@ fn a_smaller_demand_never_costs_more() {
 #[test]
 fn the_order_of_a_file_does_not_matter() {
     let recipe = Recipe { clusters: 4, engines: 6, classes: 3, has_lengths: true, has_faults: true, load: 1.2 };
-    for seed in 0..200 {
+    for seed in seeds(200) {
         let (fleet, inputs) = fleet(&mut Dice(seed), recipe);
         let plan = planned(seed, &fleet, &inputs);
         assert_eq!(plan, planned(seed, &fleet, &inputs), "seed {seed}: the same inputs give the same plan");
@@ -324,7 +332,7 @@ fn the_order_of_a_file_does_not_matter() {
 fn pins_are_kept_whatever_they_do() {
     let recipe = Recipe { clusters: 4, engines: 5, classes: 3, has_lengths: true, has_faults: true, load: 1.2 };
     let mut pinned = 0;
-    for seed in 0..300 {
+    for seed in seeds(300) {
         let mut dice = Dice(seed);
         let (fleet, mut inputs) = fleet(&mut dice, recipe);
         for cluster in fleet.cluster_ids() {
@@ -348,7 +356,7 @@ fn pins_are_kept_whatever_they_do() {
 #[test]
 fn no_plan_is_worse_than_nearest_only_and_a_held_plan_is_kept() {
     let recipe = Recipe { clusters: 4, engines: 5, classes: 2, has_lengths: false, has_faults: false, load: 0.9 };
-    for seed in 0..300 {
+    for seed in seeds(300) {
         let mut dice = Dice(seed);
         let (fleet, inputs) = fleet(&mut dice, recipe);
         let plan = planned(seed, &fleet, &inputs);
