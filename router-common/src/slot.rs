@@ -15,14 +15,18 @@ pub const MAX_ENGINES: usize = 4096;
 /// One slot: engine numbers, best first, padded with [`NO_ENGINE`].
 pub type Slot = [u16; RANKS];
 
-/// A whole table as the kernel and user space share it.
-#[repr(C)]
+/// A whole table as the kernel and user space share it. Aligned so that a slot is one 8-byte word, read and written whole.
+#[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct SlotBank {
     pub slots: [Slot; SLOTS],
 }
 
+// SAFETY: an array of u16 whose size is a multiple of the alignment: no padding, every bit pattern valid.
+unsafe impl crate::Shared for SlotBank {}
+
 const _: () = assert!(size_of::<SlotBank>() == SLOTS * RANKS * 2);
+const _: () = assert!(size_of::<Slot>() == size_of::<u64>());
 const _: () = assert!(MAX_ENGINES < NO_ENGINE as usize);
 
 /// The slot of a mixed 64-bit key.
