@@ -1,0 +1,143 @@
+//! The compiler and the linker for eBPF, found rather than assumed.
+//!
+//! Building for `bpfel-unknown-none` takes a compiler with the standard library's source beside it, and bpf-linker built with the same LLVM.
+//! Debian and Ubuntu have the first as packages (`rustc-web`, `cargo-web`, `rust-web-src`); everywhere else it is rustup's nightly with rust-src.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::command::{command, output};
+
+/// A compiler that can build the standard library for another target.
+#[derive(Clone, Debug)]
+pub(crate) enum Compiler {
+    /// The distribution's own rustc and cargo.
+    Distribution,
+    /// rustup's nightly toolchain.
+    Nightly,
+}
+
+/// Everything it takes to build the object.
+pub(crate) struct Toolchain {
+    pub(crate) compiler: Compiler,
+    pub(crate) linker: PathBuf,
+}
+
+pub(crate) const DISTRIBUTION_RUSTC: &str = "/usr/bin/rustc";
+pub(crate) const DISTRIBUTION_CARGO: &str = "/usr/bin/cargo";
+
+/// The oldest Rust 1.x that aya-ebpf 0.2 builds with; distributions also carry far older ones.
+const MIN_RUST_MINOR: u32 = 87;
+
+impl Compiler {
+    /// The compiler that this machine has, if any; the distribution's first, as its parts are updated together.
+    pub(crate) fn find() -> Option<Self> {
+        [Self::Distribution, Self::Nightly].into_iter().find(Self::is_complete)
+    }
+
+    fn is_complete(&self) -> bool {
+        if matches!(self, Self::Distribution) && !Path::new(DISTRIBUTION_CARGO).exists() {
+            return false;
+        }
+        let sysroot = self.rustc(&["--print", "sysroot"]);
+        let version = self.rustc(&["-vV"]).unwrap_or_default();
+        let release = version.lines().find_map(|line| line.strip_prefix("release: 1.")).and_then(major);
+        if release.is_none_or(|minor| minor < MIN_RUST_MINOR) {
+            return false;
+        }
+        sysroot.is_some_and(|sysroot| Path::new(&sysroot).join("lib/rustlib/src/rust/library/core").is_dir())
+    }
+
+    /// What this compiler's rustc prints for the given arguments; none if it is not there.
+    fn rustc(&self, arguments: &[&str]) -> Option<String> {
+        match self {
+            Self::Distribution => output(&mut command(DISTRIBUTION_RUSTC, arguments)),
+            Self::Nightly => {
+                output(command("rustup", ["run", "nightly", "rustc"].iter().chain(arguments)).env_remove("RUSTUP_TOOLCHAIN"))
+            }
+        }
+    }
+
+    /// The major version of the LLVM in it.
+    pub(crate) fn llvm(&self) -> anyhow::Result<u32> {
+        let version = self.rustc(&["-vV"]).context("the eBPF compiler does not print its version")?;
+        let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: ")).and_then(major);
+        llvm.with_context(|| format!("the eBPF compiler names no LLVM version:\n{version}"))
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Distribution => DISTRIBUTION_RUSTC,
+            Self::Nightly => "rustup's nightly",
+        }
+    }
+}
+
+impl Toolchain {
+    /// The toolchain of this machine.
+    ///
+    /// Errors: a part is missing; compiler and linker do not have the same LLVM.
+    pub(crate) fn find() -> anyhow::Result<Self> {
+        let compiler = Compiler::find().context("no compiler with the standard library's source")?;
+        let linker = linker().context("no bpf-linker on PATH or in cargo's bin folder")?;
+        let wanted = compiler.llvm()?;
+        match linker_llvm(&linker) {
+            Some(found) if found != wanted => bail!(
+                "{} was built with LLVM {found}, but {} has LLVM {wanted}: the linker cannot read what the compiler writes",
+                linker.display(),
+                compiler.name()
+            ),
+            _ => Ok(Self { compiler, linker }),
+        }
+    }
+}
+
+/// cargo's folder for installed programs.
+pub(crate) fn cargo_bin() -> Option<PathBuf> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")))?;
+    Some(home.join("bin"))
+}
+
+/// bpf-linker's place.
+pub(crate) fn linker() -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    cargo_bin().into_iter().chain(env::split_paths(&path)).map(|folder| folder.join("bpf-linker")).find(|path| path.is_file())
+}
+
+/// The major version of the LLVM that a bpf-linker was built with; none if neither the library it loads nor cargo's records tell.
+pub(crate) fn linker_llvm(linker: &Path) -> Option<u32> {
+    let libraries = output(&mut command("ldd", [linker])).unwrap_or_default();
+    let linked =
+        libraries.split_once("libLLVM").and_then(|(_, rest)| major(rest.trim_start_matches(|c: char| !c.is_ascii_digit())));
+    linked.or_else(|| {
+        let records = std::fs::read_to_string(linker.parent()?.parent()?.join(".crates2.json")).ok()?;
+        let (_, record) = records.split_once("\"bpf-linker ")?;
+        let record = record.split_once('}').map_or(record, |(record, _)| record);
+        let feature = record.split_once("\"llvm-").and_then(|(_, rest)| major(rest));
+        // Built with its default features it has the LLVM of the compiler that built it.
+        feature.or_else(|| record.split_once("LLVM version: ").and_then(|(_, rest)| major(rest)))
+    })
+}
+
+/// The number that a text begins with.
+fn major(text: &str) -> Option<u32> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::major;
+
+    #[test]
+    fn versions_begin_with_their_major_number() {
+        for (text, expected) in [("22.1.8", Some(22)), ("22\"]", Some(22)), ("22", Some(22)), ("x22", None), ("", None)] {
+            assert_eq!(major(text), expected, "{text:?}");
+        }
+    }
+}
