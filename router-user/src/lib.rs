@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod kernel;
 pub mod model;
 pub mod plan;
 pub mod publish;

@@ -1,0 +1,110 @@
+//! The slot tables and control words, mapped into this process: a whole table is written without a system call.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd as _},
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use router_common::{
+    control::Control,
+    limits::{BANKS, BANKS_PER_SERVICE, MAX_SERVICES},
+    slot::{SLOTS, Slot, SlotBank},
+};
+
+use super::KernelError;
+
+/// Both mapped arrays.
+pub(super) struct Banks {
+    tables: Mapping,
+    control: Mapping,
+}
+
+impl Banks {
+    /// Maps the two arrays, whose shapes have been checked.
+    pub(super) fn map(tables: impl AsFd, control: impl AsFd) -> Result<Self, KernelError> {
+        Ok(Self {
+            tables: Mapping::new(tables, size_of::<SlotBank>() * BANKS as usize)
+                .map_err(KernelError::system("map the slot tables"))?,
+            control: Mapping::new(control, size_of::<Control>() * MAX_SERVICES as usize)
+                .map_err(KernelError::system("map the control words"))?,
+        })
+    }
+
+    /// The control word in force.
+    pub(super) fn control(&self, service: u32) -> Control {
+        Control { word: self.control.word(service as usize).load(Ordering::Acquire) }
+    }
+
+    /// The number of the bank that is not in use.
+    pub(super) fn idle(&self, service: u32) -> u32 {
+        service * BANKS_PER_SERVICE + (1 - self.control(service).bank())
+    }
+
+    /// Writes a whole bank, slot by slot in single stores.
+    pub(super) fn write(&self, bank: u32, slots: impl Iterator<Item = Slot>) {
+        let first = bank as usize * SLOTS;
+        for (slot, ranks) in slots.take(SLOTS).enumerate() {
+            let word = ranks.iter().rev().fold(0, |word, seat| word << 16 | u64::from(*seat));
+            self.tables.word(first + slot).store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Switches a service to another bank and generation: from this store on, new connections read the new table.
+    pub(super) fn switch(&self, service: u32, control: Control) {
+        self.control.word(service as usize).store(control.word, Ordering::Release);
+    }
+}
+
+/// Waits until no program runs that was running when this was called, so that what such a program may have looked up can be reused.
+///
+/// Programs run inside an RCU read-side section, and `MEMBARRIER_CMD_GLOBAL` waits for a grace period (`kernel/sched/membarrier.c`,
+/// `synchronize_rcu`): some milliseconds. Where the kernel refuses the command, a pause far longer than any run of a program stands in.
+pub(super) fn wait_for_programs() {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+    // SAFETY: the call has no memory operands.
+    if unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } != 0 {
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// A shared, writable mapping of an array map.
+struct Mapping {
+    first: NonNull<AtomicU64>,
+    /// In bytes.
+    length: usize,
+}
+
+// SAFETY: the mapping is memory that stays valid until it is dropped, accessed through atomics alone.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(map: impl AsFd, length: usize) -> io::Result<Self> {
+        let fd = map.as_fd().as_raw_fd();
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0) };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let first = NonNull::new(address.cast()).expect("a mapping never starts at address zero");
+        Ok(Self { first, length })
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.length / size_of::<u64>(), "word {index} is outside a mapping of {} bytes", self.length);
+        // SAFETY: inside the mapping, aligned since mappings start on a page, and shared with the kernel alone, which reads it atomically.
+        unsafe { self.first.add(index).as_ref() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and no reference to it outlives self.
+        unsafe { libc::munmap(self.first.as_ptr().cast(), self.length) };
+    }
+}

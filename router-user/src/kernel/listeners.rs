@@ -1,0 +1,182 @@
+//! Engines that were listening before the programs were attached: their sockets are found in `/proc` and borrowed by descriptor.
+//!
+//! The kernel enters a socket only at the moment it starts to listen, so older ones have to be entered from here. A borrowed descriptor is
+//! closed again at once; the map keeps no socket open.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{self, BufRead as _},
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+};
+
+use router_common::engine::Endpoint;
+
+use super::namespace::{cookie_of, socket_option};
+
+/// A listening socket that could not be taken, and why.
+#[derive(Debug)]
+pub(super) struct Untaken {
+    pub(super) inode: u64,
+    pub(super) error: io::Error,
+}
+
+/// Listening TCP sockets of the calling thread's network namespace: address to inode. Wildcards of both families in their common form.
+///
+/// Of several sockets at one address (`SO_REUSEPORT`), the first; each of them stands for all.
+pub(super) fn listening_sockets() -> io::Result<Vec<(Endpoint, u64)>> {
+    let mut sockets = Vec::new();
+    for path in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
+        let file = match fs::File::open(path) {
+            Ok(file) => file,
+            // A kernel without IPv6 has no such table.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for line in io::BufReader::new(file).lines() {
+            sockets.extend(parse_line(&line?));
+        }
+    }
+    Ok(sockets)
+}
+
+/// A line of `/proc/net/tcp` or `tcp6`, if it is about a listener.
+fn parse_line(line: &str) -> Option<(Endpoint, u64)> {
+    const LISTEN: &str = "0A";
+    let mut fields = line.split_ascii_whitespace();
+    let (address, port) = fields.nth(1)?.split_once(':')?;
+    if fields.nth(1)? != LISTEN {
+        return None;
+    }
+    let inode = fields.nth(5)?.parse().ok()?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    // The kernel prints each word of the address as a number, as it lies in memory.
+    let word = |at: usize| u32::from_str_radix(address.get(at..at + 8)?, 16).ok();
+    let endpoint = match address.len() {
+        8 => Endpoint::v4(word(0)?, port),
+        32 => {
+            let words = [word(0)?, word(8)?, word(16)?, word(24)?];
+            if words == [0; 4] { Endpoint::wildcard(port) } else { Endpoint::v6(words, port) }
+        }
+        _ => return None,
+    };
+    Some((endpoint, inode))
+}
+
+/// Borrows the sockets with the given inodes from the processes that have them and hands each, still listening and of the namespace
+/// with this cookie, to `enter`. Returns what could not be taken or entered.
+pub(super) fn borrow(
+    wanted: &HashMap<u64, Vec<u16>>,
+    netns_cookie: u64,
+    mut enter: impl FnMut(&OwnedFd, &[u16]) -> io::Result<()>,
+) -> Vec<Untaken> {
+    let mut open: HashMap<u64, io::Error> =
+        wanted.keys().map(|inode| (*inode, io::Error::other("no process in sight has it open"))).collect();
+    let processes = match fs::read_dir("/proc") {
+        Ok(processes) => processes,
+        Err(error) => {
+            tracing::warn!(%error, "cannot list processes");
+            return open.into_iter().map(|(inode, error)| Untaken { inode, error }).collect();
+        }
+    };
+    // Processes end and close files while they are looked at: whatever cannot be read any more is passed over.
+    for process in processes.flatten() {
+        if open.is_empty() {
+            break;
+        }
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
+        let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
+        for file in files.flatten() {
+            let Some(inode) = fs::read_link(file.path()).ok().and_then(|target| socket_inode(target.to_str()?)) else { continue };
+            if !open.contains_key(&inode) {
+                continue;
+            }
+            let Some(fd) = file.file_name().to_str().and_then(|name| name.parse::<libc::c_int>().ok()) else { continue };
+            match take(pid, fd, netns_cookie).and_then(|socket| enter(&socket, &wanted[&inode])) {
+                Ok(()) => drop(open.remove(&inode)),
+                Err(error) => drop(open.insert(inode, error)),
+            }
+        }
+    }
+    open.into_iter().map(|(inode, error)| Untaken { inode, error }).collect()
+}
+
+/// The inode in `socket:[123]`.
+fn socket_inode(target: &str) -> Option<u64> {
+    target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// A duplicate of another process's descriptor, if it still is a listener in the namespace wanted.
+fn take(pid: libc::pid_t, fd: libc::c_int, netns_cookie: u64) -> io::Result<OwnedFd> {
+    let process = descriptor(libc::SYS_pidfd_open, pid, 0)?;
+    let socket = descriptor(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd)?;
+    if socket_option::<libc::c_int>(&socket, libc::SO_ACCEPTCONN)? == 0 {
+        return Err(io::Error::other("it no longer listens"));
+    }
+    if cookie_of(&socket)? != netns_cookie {
+        return Err(io::Error::other("it belongs to another network namespace"));
+    }
+    Ok(socket)
+}
+
+/// A system call that takes three numbers and returns a new descriptor.
+fn descriptor(call: libc::c_long, first: libc::c_int, second: libc::c_int) -> io::Result<OwnedFd> {
+    const NO_FLAGS: libc::c_uint = 0;
+    // SAFETY: neither call has memory operands.
+    let result = unsafe { libc::syscall(call, first, second, NO_FLAGS) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: on success both calls return a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(result as libc::c_int) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv6Addr, TcpListener};
+
+    use super::*;
+    use crate::kernel::seats::endpoint;
+
+    #[test]
+    fn a_listener_of_this_process_is_found_and_borrowed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let sockets = listening_sockets().unwrap();
+        let (_, inode) = *sockets.iter().find(|(found, _)| *found == endpoint(address)).expect("the listener is listed");
+        let mut entered = Vec::new();
+        let untaken = borrow(&HashMap::from([(inode, vec![3])]), cookie_of(&listener).unwrap(), |_, seats| {
+            entered.extend_from_slice(seats);
+            Ok(())
+        });
+        assert!(untaken.is_empty(), "{untaken:?}");
+        assert_eq!(entered, [3]);
+    }
+
+    #[test]
+    fn lines_of_the_kernels_tables() {
+        let line = |address: &str, state: &str| {
+            format!(
+                "   0: {address} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0"
+            )
+        };
+        let loopback = u32::from_str_radix("0100007F", 16).unwrap();
+        assert_eq!(parse_line(&line("0100007F:1F90", "0A")), Some((Endpoint::v4(loopback, 8080), 4711)));
+        assert_eq!(parse_line(&line("0100007F:1F90", "01")), None);
+        let any = "00000000000000000000000000000000:1F90";
+        assert_eq!(parse_line(&line(any, "0A")), Some((Endpoint::wildcard(8080), 4711)));
+        let last = u32::from_ne_bytes([0, 0, 0, 1]);
+        let localhost = format!("000000000000000000000000{last:08X}:0050");
+        assert_eq!(parse_line(&line(&localhost, "0A")), Some((endpoint((Ipv6Addr::LOCALHOST, 80).into()), 4711)));
+        assert_eq!(
+            parse_line("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_socket_nobody_has_is_reported() {
+        let untaken = borrow(&HashMap::from([(u64::MAX, vec![0])]), 0, |_, _| unreachable!("there is no such socket"));
+        assert_eq!(untaken.len(), 1);
+    }
+}

@@ -1,0 +1,27 @@
+//! The kernel plane: new connections to the service's virtual address are steered to engines by the kernel itself.
+//!
+//! [`KernelPlane`] loads the two eBPF programs, pins them with their maps, and writes slot tables. Everything that steers is pinned, so the
+//! daemon may die, restart and upgrade while the kernel goes on with the last table; [`detach`] removes it all. One daemon at a time holds
+//! the lock on the pin directory. Without privileges [`KernelPlane::attach`] fails with one line that says what is missing, and the proxy
+//! goes on alone.
+//!
+//! Limits: engines on this host only (a listener cannot be on another), one service, little-endian machines. Of several sockets that share an
+//! address by `SO_REUSEPORT` the newest stands for all of them; when it closes, the next [`KernelPlane::apply`] enters another.
+
+mod banks;
+mod error;
+mod link;
+mod listeners;
+mod load;
+mod maps;
+mod namespace;
+mod object;
+mod pins;
+mod plane;
+mod seats;
+mod status;
+
+pub use error::KernelError;
+pub use pins::DEFAULT_PIN_DIR;
+pub use plane::{KernelConfig, KernelPlane, detach};
+pub use status::{EngineStatus, KernelStatus, ProgramStatus};

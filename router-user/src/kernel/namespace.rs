@@ -1,0 +1,104 @@
+//! Where the programs attach: the caller's network namespace and a cgroup.
+
+use std::{
+    fs::File,
+    io,
+    net::{IpAddr, UdpSocket},
+    os::{
+        fd::{AsFd, AsRawFd as _},
+        unix::fs::MetadataExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+use super::KernelError;
+
+/// The network namespace of the calling thread.
+pub(super) struct NetNamespace {
+    pub(super) file: File,
+    /// Its inode, by which links name it.
+    pub(super) inode: u64,
+    /// Its cookie, by which programs know it.
+    pub(super) cookie: u64,
+}
+
+impl NetNamespace {
+    pub(super) fn current() -> Result<Self, KernelError> {
+        let path = "/proc/thread-self/ns/net";
+        let file = File::open(path).map_err(KernelError::system(format!("open {path}")))?;
+        let inode = file.metadata().map_err(KernelError::system(format!("read {path}")))?.ino();
+        let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("[::]:0"));
+        let cookie =
+            socket.and_then(|socket| cookie_of(&socket)).map_err(KernelError::system("read the network namespace's cookie"))?;
+        Ok(Self { file, inode, cookie })
+    }
+}
+
+/// Cookie of the network namespace that a socket belongs to (`SO_NETNS_COOKIE`, Linux 5.14).
+pub(super) fn cookie_of(socket: &impl AsFd) -> io::Result<u64> {
+    const SO_NETNS_COOKIE: libc::c_int = 71;
+    socket_option(socket, SO_NETNS_COOKIE)
+}
+
+/// A `SOL_SOCKET` option that is a plain number.
+pub(super) fn socket_option<T: Default + Copy>(socket: &impl AsFd, option: libc::c_int) -> io::Result<T> {
+    let mut value = T::default();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the descriptor is open, and value and length are valid for writes of the size named.
+    let result = unsafe {
+        libc::getsockopt(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut length)
+    };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether connections to an address stay on this host. The kernel knows best: only a local address can be bound to.
+pub(super) fn is_local(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+/// A cgroup and its id.
+pub(super) struct Cgroup {
+    pub(super) file: File,
+    pub(super) id: u64,
+    pub(super) path: PathBuf,
+}
+
+impl Cgroup {
+    /// Opens the cgroup named, or the root of the cgroup v2 hierarchy.
+    pub(super) fn open(path: Option<&Path>) -> Result<Self, KernelError> {
+        let path = match path {
+            Some(path) => path.to_owned(),
+            None => mount_of_type("cgroup2")?.ok_or(KernelError::NoCgroup)?,
+        };
+        let action = || format!("open the cgroup {}", path.display());
+        let file = File::open(&path).map_err(KernelError::system(action()))?;
+        // The id of a cgroup is the inode number of its directory.
+        let id = file.metadata().map_err(KernelError::system(action()))?.ino();
+        Ok(Self { file, id, path })
+    }
+}
+
+/// The first mount point of a file system type.
+fn mount_of_type(wanted: &str) -> Result<Option<PathBuf>, KernelError> {
+    let path = "/proc/thread-self/mounts";
+    let mounts = std::fs::read_to_string(path).map_err(KernelError::system(format!("read {path}")))?;
+    Ok(mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let point = fields.nth(1)?;
+        (fields.next()? == wanted).then(|| PathBuf::from(point.replace("\\040", " ")))
+    }))
+}
+
+/// The capabilities that loading and attaching need and this thread lacks, by name.
+pub(super) fn missing_capabilities() -> Result<Vec<&'static str>, KernelError> {
+    // From linux/capability.h.
+    const NET_ADMIN: u32 = 12;
+    const SYS_ADMIN: u32 = 21;
+    const BPF: u32 = 39;
+    let path = "/proc/thread-self/status";
+    let status = std::fs::read_to_string(path).map_err(KernelError::system(format!("read {path}")))?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let has = |bit: u32| effective & (1 << bit | 1 << SYS_ADMIN) != 0;
+    Ok([(BPF, "CAP_BPF"), (NET_ADMIN, "CAP_NET_ADMIN")].into_iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| name).collect())
+}

@@ -1,0 +1,274 @@
+//! The attached plane: apply tables, report, detach.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::AsRawFd as _,
+    path::{Path, PathBuf},
+};
+
+use aya::{maps::PerCpuValues, util::nr_cpus};
+use aya_log::EbpfLogger;
+use router_common::{
+    control::Control,
+    engine::Endpoint,
+    layout,
+    service::Eligible,
+    slot::{NO_ENGINE, SLOTS, Slot},
+};
+
+use super::{
+    KernelError, KernelStatus,
+    banks::{Banks, wait_for_programs},
+    listeners,
+    load::{self, Events, SERVICE},
+    maps::{Maps, Raw, failed, ignore_missing},
+    namespace::{Cgroup, NetNamespace, is_local, missing_capabilities},
+    pins::{DEFAULT_PIN_DIR, PinDir},
+    seats::{self, Seating},
+};
+
+/// What to steer, and where.
+#[derive(Clone, Debug)]
+pub struct KernelConfig {
+    /// The virtual address: a local address and a port that clients connect to.
+    pub service: SocketAddr,
+    /// Directory on a bpffs that holds this plane's pins and nothing else.
+    pub pin_dir: PathBuf,
+    /// Engines inside this cgroup register themselves; none: the root of the cgroup v2 hierarchy.
+    pub cgroup: Option<PathBuf>,
+}
+
+impl KernelConfig {
+    /// Steers one virtual address, with default places for everything else.
+    pub fn new(service: SocketAddr) -> Self {
+        Self { service, pin_dir: DEFAULT_PIN_DIR.into(), cgroup: None }
+    }
+}
+
+/// The attached kernel plane. Dropping it leaves the kernel steering; [`KernelPlane::detach`] ends that.
+pub struct KernelPlane {
+    pins: PinDir,
+    maps: Maps,
+    banks: Banks,
+    seating: Seating,
+    netns_cookie: u64,
+    events: EbpfLogger<Events>,
+}
+
+impl KernelPlane {
+    /// Loads and attaches the programs in the calling thread's network namespace, or takes over what an earlier daemon has left.
+    ///
+    /// Errors: one line each. What was pinned before stays; what this call has pinned is removed again.
+    pub fn attach(config: &KernelConfig) -> Result<Self, KernelError> {
+        let missing = missing_capabilities()?;
+        if !missing.is_empty() {
+            return Err(KernelError::NotPermitted { missing: missing.join(" and ") });
+        }
+        let netns = NetNamespace::current()?;
+        let cgroup = Cgroup::open(config.cgroup.as_deref())?;
+        let pins = PinDir::create(&config.pin_dir)?;
+        let had_pins = pins.check()?;
+        load::check_links(pins.path(), &netns, &cgroup)?;
+        let loaded = load::load(pins.path(), config.service, &netns, &cgroup)
+            .and_then(|(maps, events)| Ok((Banks::map(maps.tables_fd(), maps.control_fd())?, maps, events)));
+        let (banks, maps, events) = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                if !had_pins && let Err(error) = pins.remove() {
+                    tracing::warn!(%error, "an attach that failed has left pins");
+                }
+                return Err(error);
+            }
+        };
+        let seating = Seating::new(known_engines(&maps)?);
+        let mut plane = Self { pins, maps, banks, seating, netns_cookie: netns.cookie, events };
+        plane.enter_listeners()?;
+        tracing::info!(
+            service = %config.service, pins = %plane.pins.path().display(), cgroup = %cgroup.path.display(),
+            generation = plane.generation(), "kernel plane attached"
+        );
+        Ok(plane)
+    }
+
+    /// Makes a table the live one, whole: a connection is picked by the table before or by this one.
+    ///
+    /// Shape: `slots` has engine numbers, best first, `NO_ENGINE` after the last; `engines` gives each number its address; `eligible` are the
+    /// engines that may serve the service when no rank of a slot can. Blocks for some milliseconds, while programs that may still read the
+    /// bank to be written finish.
+    /// Errors: a generation below the live one (the same again is a new table for it: ready replicas or penalties have changed); a number
+    /// without an address. The live table is then unchanged.
+    pub fn apply(
+        &mut self,
+        generation: u64,
+        slots: &[Slot; SLOTS],
+        engines: &[(u16, SocketAddr)],
+        eligible: &[u16],
+    ) -> Result<(), KernelError> {
+        let live = self.generation();
+        if generation < live {
+            return Err(KernelError::OldGeneration { offered: generation, live });
+        }
+        let bank = self.banks.idle(SERVICE);
+        let control = Control::new(generation, bank & 1).ok_or(KernelError::GenerationRange { offered: generation })?;
+        let addresses = checked_addresses(slots, engines, eligible)?;
+        let local = local_addresses(addresses.values());
+        let eligible: Vec<_> = eligible.iter().filter(|engine| local.contains(&addresses[engine].ip())).collect();
+
+        let mut seat_of = HashMap::with_capacity(addresses.len());
+        for (engine, address) in &addresses {
+            seat_of.insert(*engine, self.seating.seat(*address)?);
+        }
+        let mut list = Eligible::EMPTY;
+        for engine in &eligible {
+            if !list.add(seat_of[*engine]) {
+                return Err(KernelError::TooManyEligible { found: eligible.len() });
+            }
+        }
+        let current: HashMap<SocketAddr, u16> = addresses.iter().map(|(engine, address)| (*address, seat_of[engine])).collect();
+        // New addresses first: an engine that begins to listen from here on registers itself, one that did before is found.
+        let endpoints = seats::endpoints(current.iter().map(|(address, seat)| (*address, *seat)), |ip| local.contains(&ip))?;
+        for (endpoint, seats) in &endpoints {
+            self.maps.engines.insert(Raw(*endpoint), Raw(*seats), 0).map_err(failed("write", layout::ENGINES.name))?;
+        }
+        self.enter_listeners()?;
+
+        wait_for_programs();
+        let seat = |engine: u16| if engine == NO_ENGINE { NO_ENGINE } else { seat_of[&engine] };
+        self.banks.write(bank, slots.iter().map(|ranks| ranks.map(seat)));
+        self.maps.eligible.set(bank, Raw(list), 0).map_err(failed("write", layout::ELIGIBLE.name))?;
+        self.banks.switch(SERVICE, control);
+
+        let kept: HashSet<_> = endpoints.into_iter().map(|(endpoint, _)| endpoint).collect();
+        self.forget_engines(&current, &kept)
+    }
+
+    /// The live generation; 0 before the first. Survives the daemon.
+    pub fn generation(&self) -> u64 {
+        self.banks.control(SERVICE).generation()
+    }
+
+    /// What the kernel plane is doing.
+    pub fn status(&self) -> Result<KernelStatus, KernelError> {
+        KernelStatus::of_maps(self.pins.path(), &self.maps)
+    }
+
+    /// Passes what the programs have reported since the last call to the log: engines that began to listen, services that refuse.
+    ///
+    /// The ring holds 128 KiB, and reports are rare; once a second is often enough.
+    pub fn log_events(&mut self) {
+        self.events.flush();
+    }
+
+    /// Stops steering and removes every pin.
+    pub fn detach(self) -> Result<(), KernelError> {
+        self.pins.remove()
+    }
+
+    /// Enters the listeners of known engines that the kernel has not seen: those that listened before the programs were attached.
+    fn enter_listeners(&mut self) -> Result<(), KernelError> {
+        let listening = self.maps.listening()?;
+        let missing: Vec<_> = self.seating.all().filter(|(_, seat)| !listening[usize::from(*seat)]).collect();
+        let local = local_addresses(missing.iter().map(|(address, _)| address));
+        let missing = missing.into_iter().filter(|(address, _)| local.contains(&address.ip()));
+        let mut wanted_at: HashMap<_, _> = seats::endpoints(missing, |_| true)?.into_iter().collect();
+        if wanted_at.is_empty() {
+            return Ok(());
+        }
+        let sockets = listeners::listening_sockets().map_err(KernelError::system("list listening sockets"))?;
+        let mut wanted: HashMap<u64, Vec<u16>> = HashMap::new();
+        for (endpoint, inode) in sockets {
+            // The first socket of an address is enough.
+            if let Some(list) = wanted_at.remove(&endpoint) {
+                wanted.insert(inode, list.seats.into_iter().filter(|seat| *seat != NO_ENGINE).collect());
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let map = &mut self.maps.listeners;
+        let untaken = listeners::borrow(&wanted, self.netns_cookie, |socket, seats| {
+            seats.iter().try_for_each(|seat| map.insert(u32::from(*seat), socket.as_raw_fd(), 0).map_err(io::Error::other))
+        });
+        let address_of: HashMap<u16, SocketAddr> = self.seating.all().map(|(address, seat)| (seat, address)).collect();
+        for listeners::Untaken { inode, error } in untaken {
+            for seat in &wanted[&inode] {
+                let engine = address_of[seat];
+                tracing::warn!(%engine, %error, "the engine listens but its socket cannot be taken; restart it to have it steered");
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up the seats of engines that the live table no longer knows.
+    fn forget_engines(&mut self, current: &HashMap<SocketAddr, u16>, kept: &HashSet<Endpoint>) -> Result<(), KernelError> {
+        let known = self.maps.engines.keys().collect::<Result<Vec<_>, _>>().map_err(failed("read", layout::ENGINES.name))?;
+        for old in known.into_iter().filter(|key| !kept.contains(&key.0)) {
+            ignore_missing(self.maps.engines.remove(&old), layout::ENGINES.name)?;
+        }
+        let gone: Vec<_> = self.seating.all().filter(|(address, _)| !current.contains_key(address)).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        // A run of `steer` may still use the table before, and one of `register` may be about to enter a listener under a seat given up.
+        wait_for_programs();
+        let cpus = nr_cpus().map_err(|(path, source)| KernelError::System { action: format!("read {path}"), source })?;
+        for (address, seat) in gone {
+            ignore_missing(self.maps.listeners.remove(&seat.into()), layout::LISTENERS.name)?;
+            let zero = PerCpuValues::try_from(vec![0_u64; cpus]).map_err(KernelError::system("clear a counter"))?;
+            self.maps.picks.set(seat.into(), zero, 0).map_err(failed("write", layout::PICKS.name))?;
+            self.seating.release(address);
+        }
+        Ok(())
+    }
+}
+
+/// Stops steering and removes every pin in a directory; false if there was none.
+///
+/// Errors: `InUse` while a daemon holds it.
+pub fn detach(pin_dir: &Path) -> Result<bool, KernelError> {
+    match PinDir::existing(pin_dir)? {
+        Some(pins) => pins.remove().map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// The address of every engine number, when each can be connected to and the table and the list name no other.
+fn checked_addresses(
+    slots: &[Slot; SLOTS],
+    engines: &[(u16, SocketAddr)],
+    eligible: &[u16],
+) -> Result<HashMap<u16, SocketAddr>, KernelError> {
+    let mut addresses = HashMap::with_capacity(engines.len());
+    for (engine, address) in engines {
+        if address.port() == 0 || address.ip().is_unspecified() {
+            return Err(KernelError::EngineAddress { engine: *engine, address: *address });
+        }
+        addresses.insert(*engine, SocketAddr::new(address.ip().to_canonical(), address.port()));
+    }
+    let in_table = slots.iter().flatten().filter(|engine| **engine != NO_ENGINE);
+    match in_table.chain(eligible).find(|engine| !addresses.contains_key(engine)) {
+        Some(engine) => Err(KernelError::UnknownEngine { engine: *engine }),
+        None => Ok(addresses),
+    }
+}
+
+/// Those of the addresses that belong to this host.
+fn local_addresses<'a>(addresses: impl Iterator<Item = &'a SocketAddr>) -> HashSet<IpAddr> {
+    let all: HashSet<_> = addresses.map(SocketAddr::ip).collect();
+    all.into_iter().filter(|ip| is_local(*ip)).collect()
+}
+
+/// The engines that an earlier daemon has made known, with their seats.
+fn known_engines(maps: &Maps) -> Result<Vec<(SocketAddr, u16)>, KernelError> {
+    let mut known = Vec::new();
+    for entry in maps.engines.iter() {
+        let (endpoint, list) = entry.map_err(failed("read", layout::ENGINES.name))?;
+        let address = seats::address(endpoint.0);
+        if !address.ip().is_unspecified() {
+            known.push((address, list.0.seats[0]));
+        }
+    }
+    Ok(known)
+}

@@ -1,0 +1,138 @@
+//! What the kernel plane is doing, read from the pins alone: it works with or without a daemon.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::Path};
+
+use aya::maps::PerCpuArray;
+use router_common::{
+    layout,
+    stats::{OUTCOMES, Outcome},
+};
+use serde::Serialize;
+
+use super::{
+    KernelError,
+    banks::Banks,
+    link::PinnedLink,
+    load::{PROGRAMS, SERVICE, link_path},
+    maps::{Maps, failed},
+    pins, seats,
+};
+
+/// The kernel plane as it stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelStatus {
+    /// Whether every program is attached to something that exists.
+    pub attached: bool,
+    /// Layout version of the pinned maps; none if nothing is pinned.
+    pub layout_version: Option<u32>,
+    pub programs: Vec<ProgramStatus>,
+    /// The virtual address that is steered.
+    pub service: Option<SocketAddr>,
+    /// Generation of the live table; 0 before the first.
+    pub generation: u64,
+    /// By address.
+    pub engines: Vec<EngineStatus>,
+    /// Connections and listeners by outcome, summed over CPUs, since the maps were made. Every outcome is listed.
+    pub counters: BTreeMap<&'static str, u64>,
+}
+
+/// One attached program.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgramStatus {
+    pub name: &'static str,
+    /// Kernel hook: `sk_lookup` or `sock_ops`.
+    pub hook: &'static str,
+    /// The kernel's id of the program.
+    pub id: u32,
+    /// What it is attached to.
+    pub place: String,
+}
+
+/// One engine of the live table.
+#[derive(Clone, Debug, Serialize)]
+pub struct EngineStatus {
+    pub address: SocketAddr,
+    /// The kernel's number of the address.
+    pub seat: u16,
+    /// Whether a listener of this engine is known to the kernel here.
+    pub is_listening: bool,
+    /// Connections steered to it.
+    pub picks: u64,
+}
+
+impl KernelStatus {
+    /// Reads the status of what is pinned in a directory. Nothing pinned is a status too.
+    ///
+    /// Errors: pins of another layout, or no permission to read them.
+    pub fn read(pin_dir: &Path) -> Result<Self, KernelError> {
+        match pins::check(pin_dir)? {
+            None | Some(0) => Ok(Self::nothing()),
+            Some(_) => Self::of_maps(pin_dir, &Maps::of_pins(pin_dir)?),
+        }
+    }
+
+    pub(super) fn of_maps(pin_dir: &Path, maps: &Maps) -> Result<Self, KernelError> {
+        let mut programs = Vec::new();
+        for (name, hook) in PROGRAMS {
+            let path = link_path(pin_dir, name);
+            let action = || format!("read the pin {}", path.display());
+            let Some(link) = PinnedLink::open(&path).map_err(KernelError::system(action()))? else { continue };
+            let (place, id) = link.describe().map_err(KernelError::system(action()))?;
+            if !place.is_gone() {
+                programs.push(ProgramStatus { name, hook, id, place: place.to_string() });
+            }
+        }
+        let service = maps.services.keys().next().transpose().map_err(failed("read", layout::SERVICES.name))?;
+        let banks = Banks::map(maps.tables_fd(), maps.control_fd())?;
+        Ok(Self {
+            attached: programs.len() == PROGRAMS.len(),
+            layout_version: Some(maps.layout.get(&0, 0).map_err(failed("read", layout::LAYOUT.name))?),
+            programs,
+            service: service.map(|key| seats::address(key.0)),
+            generation: banks.control(SERVICE).generation(),
+            engines: engines(maps)?,
+            counters: counters(maps)?,
+        })
+    }
+
+    fn nothing() -> Self {
+        Self {
+            attached: false,
+            layout_version: None,
+            programs: Vec::new(),
+            service: None,
+            generation: 0,
+            engines: Vec::new(),
+            counters: Outcome::ALL.into_iter().map(|outcome| (outcome.name(), 0)).collect(),
+        }
+    }
+}
+
+fn engines(maps: &Maps) -> Result<Vec<EngineStatus>, KernelError> {
+    let listening = maps.listening()?;
+    let mut engines = Vec::new();
+    for entry in maps.engines.iter() {
+        let (endpoint, list) = entry.map_err(failed("read", layout::ENGINES.name))?;
+        let address = seats::address(endpoint.0);
+        if address.ip().is_unspecified() {
+            continue;
+        }
+        let seat = list.0.seats[0];
+        let picks = sum(&maps.picks, seat.into(), layout::PICKS.name)?;
+        engines.push(EngineStatus { address, seat, is_listening: listening.get(usize::from(seat)) == Some(&true), picks });
+    }
+    engines.sort_by_key(|engine| engine.address);
+    Ok(engines)
+}
+
+fn counters(maps: &Maps) -> Result<BTreeMap<&'static str, u64>, KernelError> {
+    (0..OUTCOMES)
+        .zip(Outcome::ALL)
+        .map(|(index, outcome)| Ok((outcome.name(), sum(&maps.outcomes, index, layout::OUTCOME_COUNTERS.name)?)))
+        .collect()
+}
+
+/// A counter's sum over all possible CPUs.
+fn sum(counters: &PerCpuArray<aya::maps::MapData, u64>, index: u32, name: &'static str) -> Result<u64, KernelError> {
+    Ok(counters.get(&index, 0).map_err(failed("read", name))?.iter().sum())
+}

@@ -1,0 +1,105 @@
+//! Clients: connect through the virtual address, learn which engine answered, leave without a trace.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read as _},
+    net::{SocketAddr, TcpStream},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use socket2::SockRef;
+
+/// Longer than anything on loopback takes; only a hang gets this far.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What came of connections.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Tally {
+    /// Connections by the name of the engine that answered.
+    pub(crate) by_engine: BTreeMap<char, u64>,
+    /// Connections that could not be made.
+    pub(crate) failed: Vec<String>,
+    /// Connections that were made and then broke before the engine had said its name.
+    pub(crate) broken: u64,
+}
+
+impl Tally {
+    pub(crate) fn answered(&self) -> u64 {
+        self.by_engine.values().sum()
+    }
+
+    pub(crate) fn share(&self, engine: char) -> f64 {
+        self.by_engine.get(&engine).copied().unwrap_or(0) as f64 / self.answered() as f64
+    }
+
+    fn add(&mut self, address: SocketAddr) {
+        match connect(address) {
+            Ok(stream) => match name(stream) {
+                Ok(engine) => *self.by_engine.entry(engine).or_default() += 1,
+                Err(_) => self.broken += 1,
+            },
+            Err(error) => self.failed.push(error.to_string()),
+        }
+    }
+
+    fn merge(mut self, other: Self) -> Self {
+        for (engine, count) in other.by_engine {
+            *self.by_engine.entry(engine).or_default() += count;
+        }
+        self.failed.extend(other.failed);
+        self.broken += other.broken;
+        self
+    }
+}
+
+/// Connects a number of times, one after the other.
+pub(crate) fn connect_times(address: SocketAddr, times: u64) -> Tally {
+    let mut tally = Tally::default();
+    (0..times).for_each(|_| tally.add(address));
+    tally
+}
+
+/// Connects from several threads for as long as `body` runs.
+pub(crate) fn connect_while<T>(address: SocketAddr, threads: usize, body: impl FnOnce() -> T) -> (Tally, T) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let client = || {
+            let mut tally = Tally::default();
+            while !done.load(Ordering::Relaxed) {
+                tally.add(address);
+            }
+            tally
+        };
+        let clients: Vec<_> = (0..threads).map(|_| scope.spawn(client)).collect();
+        let stop = StopOnDrop(&done);
+        let result = body();
+        drop(stop);
+        let tallies = clients.into_iter().map(|client| client.join().expect("a client does not panic"));
+        (tallies.fold(Tally::default(), Tally::merge), result)
+    })
+}
+
+/// Ends the clients even if the body panics, so that the test fails instead of hanging.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    // Closed with a reset: ten thousand connections in TIME_WAIT would use the ports up.
+    SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+    Ok(stream)
+}
+
+fn name(mut stream: TcpStream) -> io::Result<char> {
+    let mut name = [0];
+    stream.read_exact(&mut name)?;
+    Ok(char::from(name[0]))
+}

@@ -1,0 +1,190 @@
+//! Attach, restart, refuse, detach.
+
+use std::{env, fs, net::SocketAddr, thread, time::Duration};
+
+use router_common::layout;
+use router_user::kernel::{self, KernelConfig, KernelError, KernelPlane, KernelStatus};
+
+use crate::{
+    client::{connect, connect_times, connect_while},
+    engine::{Engine, start_and_wait, this_test},
+    world::{in_world, numbered, table, wait_until},
+};
+
+const ENGINE: &str = "127.0.0.1:18001";
+const READY: &str = "daemon steers";
+const CONFIG: [&str; 3] = ["ILB_TEST_DAEMON_SERVICE", "ILB_TEST_DAEMON_PINS", "ILB_TEST_DAEMON_CGROUP"];
+
+fn one_engine() -> Vec<(u16, SocketAddr)> {
+    numbered(&[ENGINE.parse().expect("a valid address")])
+}
+
+/// Not a test of its own: a daemon that attaches, publishes generation 7 and then waits to be killed.
+#[test]
+#[ignore = "the body of the daemon process that another test starts"]
+fn daemon_process() {
+    let [service, pins, cgroup] = CONFIG.map(|name| env::var(name).expect("started by a test that sets the variables"));
+    let config = KernelConfig { service: service.parse().unwrap(), pin_dir: pins.into(), cgroup: Some(cgroup.into()) };
+    let mut plane = KernelPlane::attach(&config).unwrap();
+    plane.apply(7, table(&[1.0]).slots(), &one_engine(), &[0]).unwrap();
+    println!("{READY}");
+    loop {
+        thread::park();
+    }
+}
+
+#[test]
+fn the_kernel_steers_on_while_the_daemon_is_dead_and_restarts() {
+    in_world(|world| {
+        let mut command = this_test("lifecycle::daemon_process");
+        command.env(CONFIG[0], world.service.to_string()).env(CONFIG[1], &world.pin_dir).env(CONFIG[2], &world.cgroup);
+        let mut daemon = start_and_wait(&mut command, READY);
+        let engine = Engine::start(world, 'a', ENGINE);
+        assert!(matches!(KernelPlane::attach(&world.config()), Err(KernelError::InUse { .. })), "one daemon at a time");
+        let before = world.status();
+
+        let (tally, mut plane) = connect_while(world.service, 2, || {
+            daemon.kill().unwrap();
+            daemon.wait().unwrap();
+            let steered = world.counter("picked_rank_0");
+            assert!(wait_until(Duration::from_secs(10), || world.counter("picked_rank_0") > steered + 500), "nobody steers");
+            let plane = world.attach();
+            let steered = world.counter("picked_rank_0");
+            assert!(wait_until(Duration::from_secs(10), || world.counter("picked_rank_0") > steered + 500), "nobody steers");
+            plane
+        });
+        assert_eq!((tally.failed.as_slice(), tally.broken), ([].as_slice(), 0));
+
+        assert_eq!(plane.generation(), 7);
+        let after = world.status();
+        assert_eq!(after.counters["picked_rank_0"], tally.answered(), "the counters went on");
+        assert_eq!(after.engines[0].address, engine.address);
+        for (old, new) in before.programs.iter().zip(&after.programs) {
+            assert_ne!(old.id, new.id, "{} was replaced by the new daemon's", new.name);
+        }
+        assert!(matches!(
+            plane.apply(6, table(&[1.0]).slots(), &one_engine(), &[0]),
+            Err(KernelError::OldGeneration { offered: 6, live: 7 })
+        ));
+        plane.apply(8, table(&[1.0]).slots(), &one_engine(), &[0]).unwrap();
+        assert_eq!(world.status().generation, 8);
+    });
+}
+
+#[test]
+fn a_refused_table_changes_nothing() {
+    in_world(|world| {
+        let mut plane = world.attach();
+        let _engine = Engine::start(world, 'a', ENGINE);
+        let slots = table(&[1.0]);
+        assert!(matches!(plane.apply(0, slots.slots(), &one_engine(), &[0]), Err(KernelError::GenerationRange { offered: 0 })));
+        plane.apply(5, slots.slots(), &one_engine(), &[0]).unwrap();
+        let unreachable = "0.0.0.0:80".parse().unwrap();
+        let refused = [
+            plane.apply(4, slots.slots(), &one_engine(), &[0]),
+            plane.apply(6, slots.slots(), &[], &[]),
+            plane.apply(6, slots.slots(), &one_engine(), &[3]),
+            plane.apply(6, slots.slots(), &numbered(&[unreachable]), &[0]),
+        ];
+        assert!(matches!(refused[0], Err(KernelError::OldGeneration { .. })));
+        assert!(matches!(refused[1], Err(KernelError::UnknownEngine { engine: 0 })));
+        assert!(matches!(refused[2], Err(KernelError::UnknownEngine { engine: 3 })));
+        assert!(matches!(refused[3], Err(KernelError::EngineAddress { engine: 0, .. })));
+        assert_eq!(world.status().generation, 5);
+        assert_eq!(connect_times(world.service, 10).by_engine, [('a', 10)].into());
+        plane.apply(5, slots.slots(), &one_engine(), &[0]).expect("the same generation again is a new table for it");
+    });
+}
+
+#[test]
+fn detach_leaves_nothing_behind() {
+    in_world(|world| {
+        let mut plane = world.attach();
+        let _engine = Engine::start(world, 'a', ENGINE);
+        plane.apply(1, table(&[1.0]).slots(), &one_engine(), &[0]).unwrap();
+        assert_eq!(connect_times(world.service, 10).answered(), 10);
+        let status = world.status();
+        assert!(status.attached);
+        let programs: Vec<_> = status.programs.iter().map(|program| program.id).collect();
+        assert!(matches!(kernel::detach(&world.pin_dir), Err(KernelError::InUse { .. })), "not while a daemon uses it");
+
+        drop(plane);
+        assert!(kernel::detach(&world.pin_dir).unwrap());
+        assert!(!world.pin_dir.exists());
+        assert!(connect(world.service).is_err());
+        let is_loaded = |id: &u32| aya::programs::loaded_programs().flatten().any(|program| program.id() == *id);
+        let has_link = |id: &u32| aya::programs::loaded_links().flatten().any(|link| link.program_id() == *id);
+        let gone = wait_until(Duration::from_secs(5), || !programs.iter().any(|id| is_loaded(id) || has_link(id)));
+        assert!(gone, "programs or links are still in the kernel");
+        assert!(!KernelStatus::read(&world.pin_dir).unwrap().attached);
+        assert!(!kernel::detach(&world.pin_dir).unwrap(), "there is nothing left to remove");
+
+        let plane = world.attach();
+        assert_eq!(plane.generation(), 0, "generations begin anew");
+    });
+}
+
+#[test]
+fn pins_of_another_layout_are_refused_until_detached() {
+    in_world(|world| {
+        drop(world.attach());
+        let path = world.pin_dir.join(layout::LAYOUT.name);
+        let pinned = || aya::maps::MapData::from_pin(&path).unwrap();
+        let mut version = aya::maps::Array::<_, u32>::try_from(aya::maps::Map::Array(pinned())).unwrap();
+        version.set(0, 99, 0).unwrap();
+        let error = KernelPlane::attach(&world.config()).err().expect("another version is refused");
+        assert!(matches!(error, KernelError::LayoutVersion { found: 99, .. }) && error.to_string().contains("ilb kernel detach"));
+        assert!(kernel::detach(&world.pin_dir).unwrap());
+
+        // A map of another shape under one of our names.
+        drop(world.attach());
+        let (from, to) = (world.pin_dir.join(layout::SETTINGS.name), world.pin_dir.join(layout::CONTROL.name));
+        fs::remove_file(&to).unwrap();
+        aya::maps::MapData::from_pin(&from).unwrap().pin(&to).unwrap();
+        let error = KernelPlane::attach(&world.config()).err().expect("another shape is refused");
+        assert!(matches!(error, KernelError::MapShape { .. }) && error.to_string().contains("ilb kernel detach"), "{error}");
+    });
+}
+
+#[test]
+fn another_namespace_does_not_take_pins_over() {
+    in_world(|world| {
+        drop(world.attach());
+        let config = world.config();
+        let error = thread::spawn(move || {
+            crate::world::enter_network_namespace();
+            KernelPlane::attach(&config).err().map(|error| error.to_string())
+        });
+        let error = error.join().unwrap().expect("another namespace is refused");
+        assert!(error.contains("network namespace") && error.contains("ilb kernel detach"), "{error}");
+        world.attach();
+    });
+}
+
+#[test]
+fn without_capabilities_the_reason_is_one_line() {
+    in_world(|world| {
+        let config = world.config();
+        let error = thread::spawn(move || {
+            drop_capabilities();
+            KernelPlane::attach(&config).err().expect("nothing can be attached without capabilities").to_string()
+        });
+        let error = error.join().unwrap();
+        assert!(error.contains("CAP_BPF and CAP_NET_ADMIN") && !error.contains('\n'), "{error}");
+        assert!(!world.pin_dir.exists());
+    });
+}
+
+/// Takes every capability from the calling thread.
+fn drop_capabilities() {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
+    let header = Header { version: VERSION_3, pid: 0 };
+    let none = [0_u32; 6];
+    // SAFETY: both structures are laid out as version 3 of the call wants them, and outlive it.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) }, 0);
+}
