@@ -92,4 +92,4 @@ impl Seats {
 // SAFETY: an array of u16 in a repr(C) struct: no padding, every bit pattern valid.
 unsafe impl Shared for Seats {}
 
-const _: () = assert!(size_of::<Seats>() == 8);
+const _: () = assert!(size_of::<Seats>() == 2 * ENGINES_PER_ENDPOINT);

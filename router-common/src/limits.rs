@@ -15,8 +15,9 @@ pub const BANKS: u32 = MAX_SERVICES * BANKS_PER_SERVICE;
 /// a few tens of engines at most; the bound keeps the longest scan at some microseconds.
 pub const MAX_SCAN: usize = 64;
 
-/// Engines of one host that may share a port on different addresses, so that one wildcard listener serves them all.
-pub const ENGINES_PER_ENDPOINT: usize = 4;
+/// Engines of one host that one wildcard listener can stand for, all with its port and each with an address of its own. Further ones have
+/// to listen at their own address; more than a few on one port are not met outside of tests.
+pub const ENGINES_PER_ENDPOINT: usize = 8;
 
 /// Seats for engine addresses. Twice the largest fleet, so that a fleet can be replaced whole while the old one's table is still live.
 pub const MAX_SEATS: usize = 2 * MAX_ENGINES;

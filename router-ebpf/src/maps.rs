@@ -23,8 +23,7 @@ pub(crate) static SETTINGS: Array<Settings> = Array::pinned(layout::SETTINGS.max
 
 /// Written by user space at attach; read by `steer`.
 #[map]
-pub(crate) static SERVICES: HashMap<Endpoint, Service> =
-    HashMap::pinned(layout::SERVICES.max_entries, layout::SERVICES.flags);
+pub(crate) static SERVICES: HashMap<Endpoint, Service> = HashMap::pinned(layout::SERVICES.max_entries, layout::SERVICES.flags);
 
 /// Written by user space, one store per publish; read by `steer`.
 #[map]
@@ -48,8 +47,7 @@ pub(crate) static LISTENERS: SockHash<u32> = SockHash::pinned(layout::LISTENERS.
 
 /// Written by both programs; read by user space.
 #[map]
-static OUTCOMES: PerCpuArray<u64> =
-    PerCpuArray::pinned(layout::OUTCOME_COUNTERS.max_entries, layout::OUTCOME_COUNTERS.flags);
+static OUTCOMES: PerCpuArray<u64> = PerCpuArray::pinned(layout::OUTCOME_COUNTERS.max_entries, layout::OUTCOME_COUNTERS.flags);
 
 /// Written by `steer`, cleared by user space when a seat is given away; read by user space.
 #[map]

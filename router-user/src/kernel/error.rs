@@ -1,10 +1,6 @@
 //! What can go wrong between us and the kernel, with the way out where there is one.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-};
+use std::{io, net::SocketAddr, path::PathBuf};
 
 use router_common::{
     control::MAX_GENERATION,
@@ -55,9 +51,6 @@ pub enum KernelError {
     /// Too many engines of this host are eligible.
     #[error("apply a table: {found} eligible engines on this host, at most {MAX_SCAN} wanted")]
     TooManyEligible { found: usize },
-    /// Too many engines of this host share a port.
-    #[error("apply a table: too many engines of this host share port {port}, {address} is one too many")]
-    SharedPort { port: u16, address: IpAddr },
     /// A system call failed.
     #[error("{action}: {source}")]
     System {

@@ -5,8 +5,11 @@
 //! the lock on the pin directory. Without privileges [`KernelPlane::attach`] fails with one line that says what is missing, and the proxy
 //! goes on alone.
 //!
-//! Limits: engines on this host only (a listener cannot be on another), one service, little-endian machines. Of several sockets that share an
+//! Limits: engines on this host only (a listener cannot be on another), one service, Linux 5.15 or later. Of several sockets that share an
 //! address by `SO_REUSEPORT` the newest stands for all of them; when it closes, the next [`KernelPlane::apply`] enters another.
+
+#[cfg(target_endian = "big")]
+compile_error!("the eBPF object is built for little-endian kernels");
 
 mod banks;
 mod error;

@@ -12,7 +12,7 @@ use aya::{maps::PerCpuValues, util::nr_cpus};
 use aya_log::EbpfLogger;
 use router_common::{
     control::Control,
-    engine::Endpoint,
+    engine::{Endpoint, Seats},
     layout,
     service::Eligible,
     slot::{NO_ENGINE, SLOTS, Slot},
@@ -128,7 +128,7 @@ impl KernelPlane {
         }
         let current: HashMap<SocketAddr, u16> = addresses.iter().map(|(engine, address)| (*address, seat_of[engine])).collect();
         // New addresses first: an engine that begins to listen from here on registers itself, one that did before is found.
-        let endpoints = seats::endpoints(current.iter().map(|(address, seat)| (*address, *seat)), |ip| local.contains(&ip))?;
+        let endpoints = seats::endpoints(current.iter().map(|(address, seat)| (*address, *seat)), |ip| local.contains(&ip));
         for (endpoint, seats) in &endpoints {
             self.maps.engines.insert(Raw(*endpoint), Raw(*seats), 0).map_err(failed("write", layout::ENGINES.name))?;
         }
@@ -140,8 +140,7 @@ impl KernelPlane {
         self.maps.eligible.set(bank, Raw(list), 0).map_err(failed("write", layout::ELIGIBLE.name))?;
         self.banks.switch(SERVICE, control);
 
-        let kept: HashSet<_> = endpoints.into_iter().map(|(endpoint, _)| endpoint).collect();
-        self.forget_engines(&current, &kept)
+        self.forget_engines(&current, &endpoints)
     }
 
     /// The live generation; 0 before the first. Survives the daemon.
@@ -172,7 +171,7 @@ impl KernelPlane {
         let missing: Vec<_> = self.seating.all().filter(|(_, seat)| !listening[usize::from(*seat)]).collect();
         let local = local_addresses(missing.iter().map(|(address, _)| address));
         let missing = missing.into_iter().filter(|(address, _)| local.contains(&address.ip()));
-        let mut wanted_at: HashMap<_, _> = seats::endpoints(missing, |_| true)?.into_iter().collect();
+        let mut wanted_at = seats::endpoints(missing, |_| true);
         if wanted_at.is_empty() {
             return Ok(());
         }
@@ -202,9 +201,9 @@ impl KernelPlane {
     }
 
     /// Gives up the seats of engines that the live table no longer knows.
-    fn forget_engines(&mut self, current: &HashMap<SocketAddr, u16>, kept: &HashSet<Endpoint>) -> Result<(), KernelError> {
+    fn forget_engines(&mut self, current: &HashMap<SocketAddr, u16>, kept: &HashMap<Endpoint, Seats>) -> Result<(), KernelError> {
         let known = self.maps.engines.keys().collect::<Result<Vec<_>, _>>().map_err(failed("read", layout::ENGINES.name))?;
-        for old in known.into_iter().filter(|key| !kept.contains(&key.0)) {
+        for old in known.into_iter().filter(|key| !kept.contains_key(&key.0)) {
             ignore_missing(self.maps.engines.remove(&old), layout::ENGINES.name)?;
         }
         let gone: Vec<_> = self.seating.all().filter(|(address, _)| !current.contains_key(address)).collect();

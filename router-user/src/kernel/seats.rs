@@ -60,21 +60,19 @@ impl Seating {
 
 /// What the kernel must find for a listener: each address's seat, and for each port the seats a wildcard listener stands for.
 ///
-/// Errors: `SharedPort` if more engines of this host share a port than one entry can name.
+/// Where more engines of this host share a port than one entry can name, the further ones have to listen at their own address.
 pub(super) fn endpoints(
     seats: impl IntoIterator<Item = (SocketAddr, u16)>,
     is_local: impl Fn(IpAddr) -> bool,
-) -> Result<Vec<(Endpoint, SeatList)>, KernelError> {
+) -> HashMap<Endpoint, SeatList> {
     let mut entries: HashMap<Endpoint, SeatList> = HashMap::new();
     for (address, seat) in seats {
         let wildcard = is_local(address.ip()).then(|| Endpoint::wildcard(address.port()));
         for endpoint in std::iter::once(endpoint(address)).chain(wildcard) {
-            if !entries.entry(endpoint).or_insert(SeatList::NONE).add(seat) {
-                return Err(KernelError::SharedPort { port: address.port(), address: address.ip() });
-            }
+            let _has_room = entries.entry(endpoint).or_insert(SeatList::NONE).add(seat);
         }
     }
-    Ok(entries.into_iter().collect())
+    entries
 }
 
 /// An address in the kernel's form.
@@ -133,15 +131,16 @@ mod tests {
     #[test]
     fn a_wildcard_entry_names_the_local_engines_of_its_port() {
         let seats = [(at("127.0.0.1:80"), 0), (at("127.0.0.2:80"), 1), (at("10.9.9.9:80"), 2), (at("127.0.0.1:81"), 3)];
-        let entries = endpoints(seats, |ip| ip.is_loopback()).unwrap();
-        let (_, list) = entries.iter().find(|(endpoint, _)| *endpoint == Endpoint::wildcard(80)).unwrap();
-        assert_eq!(list.seats[..3], [0, 1, router_common::slot::NO_ENGINE]);
+        let entries = endpoints(seats, |ip| ip.is_loopback());
+        assert_eq!(entries[&Endpoint::wildcard(80)].seats[..3], [0, 1, router_common::slot::NO_ENGINE]);
         assert_eq!(entries.len(), 6);
     }
 
     #[test]
-    fn too_many_engines_on_a_port_are_refused() {
-        let seats = (1..=5).map(|host| (SocketAddr::from(([127, 0, 0, host], 80)), u16::from(host)));
-        assert!(matches!(endpoints(seats, |_| true), Err(KernelError::SharedPort { port: 80, .. })));
+    fn engines_beyond_a_wildcard_entry_keep_their_own() {
+        let seats = (1..=20).map(|host| (SocketAddr::from(([127, 0, 0, host], 80)), u16::from(host)));
+        let entries = endpoints(seats, |_| true);
+        assert_eq!(entries[&Endpoint::wildcard(80)].seats, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(entries[&endpoint(at("127.0.0.20:80"))].seats[..2], [20, router_common::slot::NO_ENGINE]);
     }
 }

@@ -1,6 +1,12 @@
 //! Attach, restart, refuse, detach.
 
-use std::{env, fs, net::SocketAddr, thread, time::Duration};
+use std::{
+    env, fs, io,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
 
 use router_common::layout;
 use router_user::kernel::{self, KernelConfig, KernelError, KernelPlane, KernelStatus};
@@ -187,4 +193,56 @@ fn drop_capabilities() {
     let none = [0_u32; 6];
     // SAFETY: both structures are laid out as version 3 of the call wants them, and outlive it.
     assert_eq!(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) }, 0);
+}
+
+#[test]
+fn a_restart_may_move_the_service() {
+    in_world(|world| {
+        let mut plane = world.attach();
+        let _engine = Engine::start(world, 'a', ENGINE);
+        plane.apply(1, table(&[1.0]).slots(), &one_engine(), &[0]).unwrap();
+        drop(plane);
+        let moved: SocketAddr = "127.0.0.101:9001".parse().unwrap();
+        let plane = KernelPlane::attach(&KernelConfig { service: moved, ..world.config() }).unwrap();
+        assert_eq!(connect_times(moved, 10).by_engine, [('a', 10)].into());
+        assert!(connect(world.service).is_err(), "the old address is nobody's");
+        let status = plane.status().unwrap();
+        assert_eq!((status.service, status.generation), (Some(moved), 1));
+    });
+}
+
+#[test]
+fn rare_events_reach_the_log() {
+    in_world(|world| {
+        let mut plane = world.attach();
+        plane.apply(1, table(&[1.0]).slots(), &one_engine(), &[0]).unwrap();
+        assert_eq!(connect_times(world.service, 100).failed.len(), 100);
+        let _engine = Engine::start(world, 'a', ENGINE);
+        assert_eq!(connect_times(world.service, 100).answered(), 100);
+
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || plane.log_events());
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(log.matches("engine listens, seat 0").count(), 1, "{log}");
+        // A hundred refusals, at most one report a second.
+        assert!((1..=2).contains(&log.matches("refuses connections").count()), "{log}");
+        assert_eq!(log.lines().count(), log.matches("kernel: ").count(), "{log}");
+    });
+}
+
+/// Where the log goes in a test.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
