@@ -1,1 +1,57 @@
-fn main() {}
+//! `ilb-bench`: parse the arguments and run one tool.
+
+use std::process::ExitCode;
+
+use bench::{engine, load, relay};
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// False engines, distance, load and measurements for ilb
+#[derive(Parser)]
+#[command(name = "ilb-bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A false engine: OpenAI's API, with latencies that follow a profile at its present load
+    Engine(engine::Args),
+    /// A relay that adds network distance between two addresses
+    Relay(relay::Args),
+    /// Open-loop load: Poisson arrivals, streaming clients
+    Load(load::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")))
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+    // One thread for every tool: a false engine or a client that spreads over cores would take them from what is measured.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("ilb-bench: failed to start the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let local = tokio::task::LocalSet::new();
+    let result = local.block_on(&runtime, async {
+        match cli.command {
+            Command::Engine(args) => engine::run(args).await,
+            Command::Relay(args) => relay::run(args).await,
+            Command::Load(args) => load::run(args).await,
+        }
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ilb-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

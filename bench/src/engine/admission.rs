@@ -1,0 +1,126 @@
+//! The queue in front of the engine.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use crate::clock;
+
+/// Admits at most the capacity; what is above it waits its turn, first come first served.
+///
+/// Short bursts pass: the profile's own latencies already hold what waiting costs below capacity. So this is a bucket that refills at the
+/// capacity and holds as many requests as the load measurement averages over.
+pub(super) struct Admission {
+    capacity_rps: f64,
+    depth: f64,
+    state: RefCell<State>,
+    arrived: Notify,
+}
+
+struct State {
+    credit: f64,
+    at: Instant,
+    waiting: VecDeque<oneshot::Sender<()>>,
+}
+
+/// Longest queue: 1000 s at 100 requests/s. A longer one would only hold clients that have long gone.
+const MAX_WAITING: usize = 100_000;
+
+/// The queue holds [`MAX_WAITING`] requests.
+pub(super) struct QueueFull;
+
+impl Admission {
+    pub(super) fn new(capacity_rps: f64, window: Duration) -> Self {
+        let depth = (capacity_rps * window.as_secs_f64()).max(1.0);
+        let state = RefCell::new(State { credit: depth, at: clock::now(), waiting: VecDeque::new() });
+        Self { capacity_rps, depth, state, arrived: Notify::new() }
+    }
+
+    /// `None`: go on at once. Otherwise go on when the receiver hears; dropping it leaves the queue.
+    pub(super) fn enter(&self, now: Instant) -> Result<Option<oneshot::Receiver<()>>, QueueFull> {
+        if self.capacity_rps.is_infinite() {
+            return Ok(None);
+        }
+        let mut state = self.state.borrow_mut();
+        self.refill(&mut state, now);
+        if state.waiting.is_empty() && state.credit >= 1.0 {
+            state.credit -= 1.0;
+            return Ok(None);
+        }
+        if state.waiting.len() >= MAX_WAITING {
+            state.waiting.retain(|waiter| !waiter.is_closed());
+            if state.waiting.len() >= MAX_WAITING {
+                return Err(QueueFull);
+            }
+        }
+        let (turn, waiter) = oneshot::channel();
+        state.waiting.push_back(turn);
+        self.arrived.notify_one();
+        Ok(Some(waiter))
+    }
+
+    /// Gives waiting requests their turns; runs as long as the engine.
+    pub(super) async fn pump(&self) {
+        loop {
+            let wait = self.turn(clock::now());
+            match wait {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => self.arrived.notified().await,
+            }
+        }
+    }
+
+    /// Lets in whom credit allows and says when the next is due; `None` when nobody waits.
+    fn turn(&self, now: Instant) -> Option<Duration> {
+        let mut state = self.state.borrow_mut();
+        self.refill(&mut state, now);
+        while state.credit >= 1.0 {
+            let next = state.waiting.pop_front()?;
+            if next.send(()).is_ok() {
+                state.credit -= 1.0;
+            }
+        }
+        (!state.waiting.is_empty()).then(|| Duration::from_secs_f64((1.0 - state.credit) / self.capacity_rps))
+    }
+
+    fn refill(&self, state: &mut State, now: Instant) {
+        let elapsed_s = now.saturating_duration_since(state.at).as_secs_f64();
+        state.credit = (state.credit + elapsed_s * self.capacity_rps).min(self.depth);
+        state.at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn above_capacity_requests_wait_in_order_and_leavers_cost_nothing() {
+        let start = clock::now();
+        let admission = Admission::new(10.0, Duration::from_millis(200));
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let enter = |ms: u64| admission.enter(at(ms)).unwrap_or_else(|QueueFull| panic!("room for {MAX_WAITING}"));
+        assert!(enter(0).is_none() && enter(0).is_none(), "a burst of two fits the bucket");
+        let (mut first, second, mut third) = (enter(0).expect("waits"), enter(0).expect("waits"), enter(0).expect("waits"));
+        assert!(admission.turn(at(50)).is_some() && first.try_recv().is_err(), "half a credit is none");
+        admission.turn(at(101));
+        assert!(first.try_recv().is_ok() && third.try_recv().is_err());
+        drop(second);
+        admission.turn(at(202));
+        assert!(third.try_recv().is_ok(), "the one that left does not take a turn");
+        assert!(admission.turn(at(202)).is_none());
+    }
+
+    #[test]
+    fn a_load_below_capacity_never_waits() {
+        let start = clock::now();
+        let admission = Admission::new(100.0, Duration::from_secs(2));
+        for arrival in 0..2000_u64 {
+            let now = start + Duration::from_micros(arrival * 10_500);
+            assert!(matches!(admission.enter(now), Ok(None)), "arrival {arrival}");
+        }
+    }
+}
