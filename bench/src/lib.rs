@@ -5,9 +5,11 @@
 //! same profile that the planner reads.
 
 pub mod clock;
+pub mod compare;
 pub mod engine;
 pub mod http;
 pub mod load;
 pub mod net;
+pub mod process;
 pub mod relay;
 pub mod rng;

@@ -1,8 +1,9 @@
 //! `ilb-bench`: parse the arguments and run one tool.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use bench::{engine, load, relay};
+use bench::{compare, engine, load, relay};
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -22,6 +23,8 @@ enum Command {
     Relay(relay::Args),
     /// Open-loop load: Poisson arrivals, streaming clients
     Load(load::Args),
+    /// ilb beside haproxy and nginx: latency, rate and CPU
+    Compare(compare::Args),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +32,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")))
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
     // One thread for every tool: a false engine or a client that spreads over cores would take them from what is measured.
@@ -45,6 +49,7 @@ fn main() -> ExitCode {
             Command::Engine(args) => engine::run(args).await,
             Command::Relay(args) => relay::run(args).await,
             Command::Load(args) => load::run(args).await,
+            Command::Compare(args) => compare::run(args).await,
         }
     });
     match result {

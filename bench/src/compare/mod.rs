@@ -1,0 +1,205 @@
+//! Proxies side by side: the same engines, the same load, the same run.
+//!
+//! Rounds are alternated and medians taken over them, because what else a machine does changes from second to second; latency is paired
+//! with a direct measurement taken just before. CPU is what the kernel charged to the proxy's processes, which the neighbours disturb far
+//! less than they disturb rates and delays. With two cores or more the proxy has one for itself, and client and engines share the rest.
+
+mod closed;
+mod peer;
+mod report;
+mod streams;
+mod usage;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use tracing::info;
+
+use crate::process::{self, Child};
+use closed::Run;
+use peer::{Ground, Peer};
+use report::{Added, Sample};
+use usage::Usage;
+
+/// Measure ilb beside haproxy and nginx (Debian: apt-get install haproxy nginx)
+#[derive(Clone, Debug, Parser)]
+pub struct Args {
+    /// What to measure; repeat for several [default: haproxy nginx ilb-uring ilb-epoll]
+    #[arg(long = "peer", value_enum)]
+    peers: Vec<Peer>,
+    /// Alternated rounds; the table shows medians over them
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Length of each closed-loop measurement
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "2s")]
+    time: Duration,
+    /// Connections of the throughput measurement
+    #[arg(long, default_value_t = 32)]
+    connections: usize,
+    /// Streams open at a time; 0 leaves streams out
+    #[arg(long, default_value_t = 100)]
+    streams: usize,
+    /// Events of each stream
+    #[arg(long, default_value_t = 150)]
+    events: u32,
+    /// Time between two events of a stream, in ms
+    #[arg(long, default_value_t = 20)]
+    event_gap_ms: u32,
+    /// Where to write the table and the samples
+    #[arg(long, value_name = "DIR", default_value = "bench/results")]
+    out: PathBuf,
+    /// Leave the placing of processes on cores to the kernel
+    #[arg(long)]
+    no_pin: bool,
+}
+
+/// Share of a closed-loop measurement that comes first and is not counted: connections open, pools fill.
+const WARM_UP_FRAC: f64 = 0.2;
+
+pub async fn run(args: Args) -> Result<()> {
+    ensure!(args.rounds > 0 && args.connections > 0, "wanted at least one round and one connection");
+    let peers = if args.peers.is_empty() { Peer::ALL.to_vec() } else { args.peers.clone() };
+    for peer in &peers {
+        peer.find()?;
+    }
+    let folder = tempfile::Builder::new().prefix("ilb-compare-").tempdir().context("failed to make a working folder")?;
+    let cores = Cores::split(args.no_pin)?;
+    let own = process::sibling("ilb-bench")?;
+    let addresses = process::free_addresses(4)?;
+    let (instant, paced) = addresses.split_at(2);
+    let mut engines = Vec::new();
+    for (number, address) in addresses.iter().enumerate() {
+        let name = format!("engine-{number}");
+        let mut command = process::logged(&own, &folder.path().join(format!("{name}.log")))?;
+        command.args(["engine", "--name", &name, "--listen", &address.to_string()]);
+        if number < 2 {
+            command.arg("--instant");
+        } else {
+            // A capacity out of reach: what is measured is the proxy.
+            command.args(["--stamp", "--capacity-rps", "1000000", "--prefill-ms", "1", "--tbot"]);
+            command.arg(format!("0:{}", args.event_gap_ms));
+        }
+        let mut engine = Child::spawn(&name, cores.rest(&mut command))?;
+        engine.answers(*address, "/health", 200).await?;
+        engines.push(engine);
+    }
+    cores.keep_to_rest()?;
+
+    let mut samples: Vec<(Peer, Vec<Sample>)> = peers.iter().map(|peer| (*peer, Vec::new())).collect();
+    let mut direct = Vec::new();
+    for round in 0..args.rounds {
+        direct.push(measure_direct(&args, instant[0], paced[0]).await?);
+        for visit in 0..samples.len() {
+            let turn = (round + visit) % samples.len();
+            let (peer, found) = &mut samples[turn];
+            let ground = Ground { folder: folder.path(), round, cores: &cores };
+            let sample =
+                measure(&args, *peer, &ground, instant, paced).await.with_context(|| format!("{peer}, round {}", round + 1))?;
+            info!(round = round + 1, peer = %peer, "{sample}");
+            found.push(sample);
+        }
+    }
+    let report = report::Report::new(&args, &direct, &samples, cores.count, cores.describe())?;
+    report.write(&args.out)?;
+    println!("{}", report.markdown());
+    Ok(())
+}
+
+/// The engines without a proxy.
+async fn measure_direct(args: &Args, instant: SocketAddr, paced: SocketAddr) -> Result<Sample> {
+    let one = closed_loop(args, instant, 1).await?;
+    let many = closed_loop(args, instant, args.connections).await?;
+    let streams = streams::run(args, paced).await?;
+    Ok(Sample::direct(&one, &many, streams))
+}
+
+async fn measure(args: &Args, peer: Peer, ground: &Ground<'_>, instant: &[SocketAddr], paced: &[SocketAddr]) -> Result<Sample> {
+    let (proxy, front) = peer.start(ground, instant).await?;
+    let direct = closed_loop(args, instant[0], 1).await?;
+    let before = Usage::of(proxy.group())?;
+    let one = closed_loop(args, front, 1).await?;
+    let middle = Usage::of(proxy.group())?;
+    let many = closed_loop(args, front, args.connections).await?;
+    let after = Usage::of(proxy.group())?;
+    drop(proxy);
+
+    let (mut added_event, mut cpu_event) = (None, None);
+    if args.streams > 0 {
+        let (proxy, front) = peer.start(ground, paced).await?;
+        let direct = streams::run(args, paced[0]).await?.context("streams are on")?;
+        let before = Usage::of(proxy.group())?;
+        let found = streams::run(args, front).await?.context("streams are on")?;
+        let after = Usage::of(proxy.group())?;
+        added_event = Some(Added::of(&found, &direct));
+        cpu_event = Some((after.cpu - before.cpu).as_secs_f64() * 1e3 / (found.count as f64 / 1e3));
+    }
+    let cpu_us = |from: &Usage, to: &Usage, run: &Run| (to.cpu - from.cpu).as_secs_f64() * 1e6 / run.requests as f64;
+    Ok(Sample {
+        added: Some(Added::of(&one.latency, &direct.latency)),
+        latency: one.latency,
+        cpu_us_one: Some(cpu_us(&before, &middle, &one)),
+        rate_rps: many.rate_rps,
+        latency_many: many.latency,
+        cpu_us_many: Some(cpu_us(&middle, &after, &many)),
+        added_event,
+        cpu_ms_per_1000_events: cpu_event,
+        memory_mib: Some(after.memory_kib as f64 / 1024.0),
+        event: None,
+    })
+}
+
+async fn closed_loop(args: &Args, address: SocketAddr, connections: usize) -> Result<Run> {
+    closed::run(address, connections, args.time, args.time.mul_f64(WARM_UP_FRAC)).await
+}
+
+/// Which cores the proxy and the rest run on.
+#[derive(Clone, Debug)]
+struct Cores {
+    /// All that this process may use.
+    count: usize,
+    /// Empty: everything runs anywhere.
+    proxy: Vec<usize>,
+    rest: Vec<usize>,
+}
+
+impl Cores {
+    fn split(is_off: bool) -> Result<Self> {
+        let mut rest = usage::allowed_cores()?;
+        let count = rest.len();
+        if is_off || count < 2 {
+            return Ok(Self { count, proxy: Vec::new(), rest: Vec::new() });
+        }
+        let proxy = rest.split_off(count - 1);
+        Ok(Self { count, proxy, rest })
+    }
+
+    fn proxy<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        usage::pin(command, self.proxy.clone())
+    }
+
+    fn rest<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        usage::pin(command, self.rest.clone())
+    }
+
+    fn keep_to_rest(&self) -> Result<()> {
+        usage::pin_self(&self.rest)
+    }
+
+    fn describe(&self) -> String {
+        match self.proxy.first() {
+            None => "placed by the kernel".to_owned(),
+            Some(core) => format!("proxy on core {core}, client and engines on {:?}", self.rest),
+        }
+    }
+}
+
+/// A folder for one visit's files.
+fn subfolder(parent: &Path, name: &str) -> Result<PathBuf> {
+    let path = parent.join(name);
+    std::fs::create_dir_all(&path).with_context(|| format!("failed to make {}", path.display()))?;
+    Ok(path)
+}

@@ -1,0 +1,261 @@
+//! The table and the samples behind it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::Args;
+use super::closed::Run;
+use super::peer::Peer;
+use crate::clock;
+
+/// Percentiles of one measurement, in us.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Latency {
+    pub(super) count: u64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+}
+
+impl Latency {
+    /// From values in ns.
+    pub(super) fn of(histogram: &Histogram<u64>) -> Self {
+        let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        Self { count: histogram.len(), p50_us: us(0.5), p99_us: us(0.99) }
+    }
+}
+
+/// What a proxy added, against a direct measurement of the same minute, in us.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Added {
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+}
+
+impl Added {
+    pub(super) fn of(with: &Latency, without: &Latency) -> Self {
+        Self { p50_us: with.p50_us - without.p50_us, p99_us: with.p99_us - without.p99_us }
+    }
+}
+
+/// One peer in one round; what a direct measurement has no value for is `None`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Sample {
+    pub(super) latency: Latency,
+    pub(super) added: Option<Added>,
+    pub(super) cpu_us_one: Option<f64>,
+    pub(super) rate_rps: f64,
+    pub(super) latency_many: Latency,
+    pub(super) cpu_us_many: Option<f64>,
+    pub(super) event: Option<Latency>,
+    pub(super) added_event: Option<Added>,
+    pub(super) cpu_ms_per_1000_events: Option<f64>,
+    pub(super) memory_mib: Option<f64>,
+}
+
+impl Sample {
+    pub(super) fn direct(one: &Run, many: &Run, event: Option<Latency>) -> Self {
+        Self {
+            latency: one.latency,
+            added: None,
+            cpu_us_one: None,
+            rate_rps: many.rate_rps,
+            latency_many: many.latency,
+            cpu_us_many: None,
+            event,
+            added_event: None,
+            cpu_ms_per_1000_events: None,
+            memory_mib: None,
+        }
+    }
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { latency, rate_rps, .. } = self;
+        write!(f, "p50 {:.0} us, {rate_rps:.0} requests/s", latency.p50_us)?;
+        if let Some(cpu) = self.cpu_us_many {
+            write!(f, ", {cpu:.1} us CPU/request")?;
+        }
+        if let Some(cpu) = self.cpu_ms_per_1000_events {
+            write!(f, ", {cpu:.1} ms CPU/1000 events")?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything a reader needs to judge the table.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    machine: String,
+    kernel: String,
+    cores: usize,
+    placement: String,
+    date: String,
+    commit: String,
+    command: String,
+    rounds: usize,
+    connections: usize,
+    streams: usize,
+    events: u32,
+    event_gap_ms: u32,
+    versions: BTreeMap<String, String>,
+    direct: Vec<Sample>,
+    peers: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    samples: Vec<Sample>,
+}
+
+impl Report {
+    pub(super) fn new(
+        args: &Args,
+        direct: &[Sample],
+        samples: &[(Peer, Vec<Sample>)],
+        cores: usize,
+        placement: String,
+    ) -> Result<Self> {
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let machine = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let date = humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + clock::unix_time()).to_string();
+        let mut versions = BTreeMap::new();
+        for (peer, _) in samples {
+            versions.insert(peer.to_string(), peer.version()?);
+        }
+        Ok(Self {
+            machine: machine.trim_start_matches(['\t', ' ', ':']).to_owned(),
+            kernel: kernel.trim().to_owned(),
+            cores,
+            placement,
+            date,
+            commit: commit(),
+            command: command(),
+            rounds: args.rounds,
+            connections: args.connections,
+            streams: args.streams,
+            events: args.events,
+            event_gap_ms: args.event_gap_ms,
+            versions,
+            direct: direct.to_vec(),
+            peers: samples.iter().map(|(peer, samples)| Row { name: peer.to_string(), samples: samples.clone() }).collect(),
+        })
+    }
+
+    /// Writes `compare-DATE.json` and `compare-DATE.md`.
+    pub(super) fn write(&self, folder: &Path) -> Result<()> {
+        std::fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
+        let stem = format!("compare-{}", self.date.replace(':', ""));
+        let json = serde_json::to_string_pretty(self)? + "\n";
+        for (ending, text) in [("json", json), ("md", self.markdown() + "\n")] {
+            let path = folder.join(format!("{stem}.{ending}"));
+            std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn markdown(&self) -> String {
+        let direct = |value: fn(&Sample) -> Option<f64>| median(&self.direct, value);
+        let mut lines = vec![
+            format!(
+                "{}, {} cores, Linux {}; {}; {}; commit {}; `{}`.\nMedians of {} alternated rounds; one worker each.",
+                self.machine, self.cores, self.kernel, self.placement, self.date, self.commit, self.command, self.rounds
+            ),
+            String::new(),
+            format!(
+                "Without a proxy: p50 {} us, p99 {} us at 1 connection; {} requests/s at {}; {} us p50, {} us p99 an event.",
+                show(direct(|s| Some(s.latency.p50_us)), 0),
+                show(direct(|s| Some(s.latency.p99_us)), 0),
+                show(direct(|s| Some(s.rate_rps)), 0),
+                self.connections,
+                show(direct(|s| s.event.map(|e| e.p50_us)), 0),
+                show(direct(|s| s.event.map(|e| e.p99_us)), 0),
+            ),
+            String::new(),
+            format!(
+                "| proxy | version | added p50, 1 connection (us) | added p99 (us) | CPU/request (us) | requests/s, {} connections | CPU/request (us) | p99 (us) | CPU/1000 events, {} streams (ms) | added p50 an event (us) | added p99 (us) | memory (MiB) |",
+                self.connections, self.streams
+            ),
+            "|---|---|---|---|---|---|---|---|---|---|---|---|".to_owned(),
+        ];
+        for Row { name, samples } in &self.peers {
+            let value = |value: fn(&Sample) -> Option<f64>, digits| show(median(samples, value), digits);
+            lines.push(format!(
+                "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                self.versions.get(name).map_or("unknown", String::as_str),
+                value(|s| s.added.map(|a| a.p50_us), 0),
+                value(|s| s.added.map(|a| a.p99_us), 0),
+                value(|s| s.cpu_us_one, 1),
+                value(|s| Some(s.rate_rps), 0),
+                value(|s| s.cpu_us_many, 1),
+                value(|s| Some(s.latency_many.p99_us), 0),
+                value(|s| s.cpu_ms_per_1000_events, 1),
+                value(|s| s.added_event.map(|a| a.p50_us), 0),
+                value(|s| s.added_event.map(|a| a.p99_us), 0),
+                value(|s| s.memory_mib, 0),
+            ));
+        }
+        lines.join("\n")
+    }
+}
+
+fn show(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+/// Median of what the samples have a value for; the mean of the middle two when their number is even.
+fn median(samples: &[Sample], value: fn(&Sample) -> Option<f64>) -> Option<f64> {
+    let mut values: Vec<f64> = samples.iter().filter_map(value).collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+/// The commit of the working tree, marked when it has changes.
+fn commit() -> String {
+    let git = |args: &[&str]| {
+        let output = Command::new("git").args(args).output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(hash) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
+    let is_changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
+    if is_changed { format!("{hash} with changes") } else { hash }
+}
+
+/// The command line, without the path of the program.
+fn command() -> String {
+    let mut words = std::env::args();
+    let program = words.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().map_or_else(|| program.clone(), |name| name.to_string_lossy().into_owned());
+    std::iter::once(name).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_ignore_order_and_outliers() {
+        let sample = |rate_rps: f64| {
+            let latency = Latency { count: 1, p50_us: 1.0, p99_us: 2.0 };
+            let run = Run { requests: 1, rate_rps, latency };
+            Sample::direct(&run, &run, None)
+        };
+        let rate = |rates: &[f64]| median(&rates.iter().map(|&r| sample(r)).collect::<Vec<_>>(), |s| Some(s.rate_rps));
+        assert_eq!(rate(&[3.0, 1.0, 900.0]), Some(3.0));
+        assert_eq!(rate(&[3.0, 1.0, 900.0, 2.0]), Some(2.5));
+        assert_eq!(median(&[sample(1.0)], |s| s.cpu_us_one), None);
+    }
+}
