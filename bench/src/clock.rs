@@ -1,6 +1,6 @@
 //! The only place that reads a clock.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ pub fn now() -> Instant {
 
 /// Time since the Unix epoch, for records that people read.
 pub fn unix_time() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
 /// `CLOCK_MONOTONIC`, in nanoseconds: the same clock in every process of one machine, so that one process can time what another wrote.

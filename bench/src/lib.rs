@@ -11,5 +11,7 @@ pub mod http;
 pub mod load;
 pub mod net;
 pub mod process;
+pub mod real_engine;
 pub mod relay;
 pub mod rng;
+pub mod site;

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use bench::{compare, engine, load, relay};
+use bench::{compare, engine, load, real_engine, relay};
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -25,6 +25,8 @@ enum Command {
     Load(load::Args),
     /// ilb beside haproxy and nginx: latency, rate and CPU
     Compare(compare::Args),
+    /// Two real llama.cpp engines with ilb in front
+    RealEngine(real_engine::Args),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
             Command::Relay(args) => relay::run(args).await,
             Command::Load(args) => load::run(args).await,
             Command::Compare(args) => compare::run(args).await,
+            Command::RealEngine(args) => real_engine::run(args).await,
         }
     });
     match result {

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 
 use super::{Cores, subfolder};
 use crate::process::{self, Child};
+use crate::site::Site;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Peer {
@@ -83,7 +84,10 @@ impl Peer {
         let text = match self {
             Self::Haproxy => haproxy(front, engines),
             Self::Nginx => nginx(front, engines),
-            Self::IlbUring | Self::IlbEpoll => ilb(front, admin, engines, &folder),
+            Self::IlbUring | Self::IlbEpoll => {
+                let engines: Vec<_> = engines.iter().enumerate().map(|(n, engine)| (format!("e{n}"), *engine)).collect();
+                Site { front, admin, folder: &folder, engines: &engines, model: "demo" }.config()
+            }
         };
         std::fs::write(&config, text).with_context(|| format!("failed to write {}", config.display()))?;
         let mut command = process::logged(&self.find()?, &folder.join("log"))?;
@@ -160,49 +164,6 @@ http {{
         }}
     }}
 }}
-"
-    )
-}
-
-/// The engines' capacity is put out of reach, so that the plan splits evenly and sheds nothing.
-fn ilb(front: SocketAddr, admin: SocketAddr, engines: &[SocketAddr], folder: &Path) -> String {
-    let folder = folder.display();
-    let engines: String = engines
-        .iter()
-        .enumerate()
-        .map(|(n, engine)| {
-            format!("[[engine]]\nname = \"e{n}\"\nregion = \"here\"\naddress = \"{engine}\"\nmodels = [\"demo\"]\nprofile = \"fast\"\n\n")
-        })
-        .collect();
-    format!(
-        "[[cluster]]
-name = \"front\"
-region = \"here\"
-demand_rps = {{ chat = 1000 }}
-
-{engines}[rtt_ms.here]
-here = 0.1
-
-[profile.fast]
-capacity_rps = 1000000
-ttft_ms = [[0, 1], [1000000, 2]]
-tbot_ms = [[0, 1], [1000000, 2]]
-
-[[class]]
-name = \"chat\"
-model = \"demo\"
-output_tokens = 16
-
-[proxy]
-listen = [\"{front}\"]
-workers = 1
-
-[admin]
-socket = \"{folder}/ilb.sock\"
-listen = \"{admin}\"
-
-[store]
-dir = \"{folder}/snapshots\"
 "
     )
 }
