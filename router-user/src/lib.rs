@@ -3,8 +3,11 @@
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod io;
 pub mod kernel;
 pub mod model;
 pub mod plan;
+pub mod policy;
+pub mod proxy;
 pub mod publish;
 pub mod telemetry;

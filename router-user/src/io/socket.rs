@@ -1,0 +1,79 @@
+//! The system calls both drivers share.
+
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+/// Connections the kernel keeps ready for a worker that is busy. The kernel cuts it to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// Opens a listening socket; with `shared`, other sockets of this process may listen on the same port and share its connections.
+pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Starts to connect and does not wait for the outcome.
+pub(super) fn start_connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec().nonblocking(), Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    match socket.connect(&SockAddr::from(address)) {
+        Ok(()) => {}
+        Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {}
+        Err(e) => return Err(e),
+    }
+    Ok(socket.into())
+}
+
+/// Sends without ever blocking, whatever the mode of the descriptor.
+pub(super) fn send_now(fd: RawFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    loop {
+        let sent = match parts {
+            [part] => {
+                // SAFETY: the slice is valid for its length during the call, and the kernel only reads it.
+                unsafe { libc::send(fd, part.as_ptr().cast(), part.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
+            }
+            _ => {
+                // SAFETY: an all-zero `msghdr` is valid: no name, no control data, no parts.
+                let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+                // `IoSlice` is ABI compatible with `iovec` on Unix; the kernel does not write through it.
+                message.msg_iov = parts.as_ptr().cast_mut().cast();
+                message.msg_iovlen = parts.len() as _;
+                // SAFETY: `message` and the slices it points at outlive the call, and the kernel only reads them.
+                unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
+            }
+        };
+        if sent >= 0 {
+            return Ok(sent.unsigned_abs());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Accepts without blocking from a non-blocking listener; the new socket is in blocking mode unless `nonblocking`.
+pub(super) fn accept_now(listener: &TcpListener, nonblocking: bool) -> io::Result<(TcpStream, SocketAddr)> {
+    let flags = libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    // SAFETY: `try_init` hands out storage that is large enough for any address, with its true length.
+    let (fd, address) = unsafe {
+        SockAddr::try_init(|storage, length| {
+            let fd = libc::accept4(listener.as_raw_fd(), storage.cast(), length, flags);
+            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
+        })
+    }?;
+    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    let stream = unsafe { <TcpStream as std::os::fd::FromRawFd>::from_raw_fd(fd) };
+    let address = address.as_socket().ok_or_else(|| io::Error::other("accepted a connection that is not IP"))?;
+    Ok((stream, address))
+}

@@ -1,0 +1,249 @@
+//! Where a head ends, and what its fields mean for a message's framing.
+
+use thiserror::Error;
+
+/// Why a head is not acceptable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum HeadError {
+    #[error("head is longer than the limit")]
+    TooLong,
+    #[error("head has more fields than the limit")]
+    TooManyFields,
+    #[error("line does not end in CR LF")]
+    BareLineFeed,
+    #[error("head is not HTTP/1.1: {0}")]
+    Syntax(&'static str),
+    #[error("content-length is not one decimal number")]
+    ContentLength,
+    #[error("both content-length and transfer-encoding")]
+    LengthAndEncoding,
+    #[error("transfer-encoding in HTTP/1.0")]
+    EncodingInOldVersion,
+    #[error("transfer-encoding other than chunked")]
+    Encoding,
+    #[error("upgrade is not supported")]
+    Upgrade,
+    #[error("method is not supported")]
+    Method,
+    #[error("host is missing, repeated or malformed")]
+    Host,
+    #[error("expectation other than 100-continue")]
+    Expectation,
+}
+
+/// Looks for the end of a head: the length of the head with its empty line, once it is there.
+///
+/// `scanned` remembers how far `input` has been looked at, so that a head that comes in pieces is looked at once. Start with 0.
+pub fn find_end(input: &[u8], scanned: &mut usize, limit: usize) -> Result<Option<usize>, HeadError> {
+    let from = *scanned;
+    for at in memchr::memchr_iter(b'\n', &input[from..]) {
+        let at = from + at;
+        *scanned = at + 1;
+        if at == 0 || input[at - 1] != b'\r' {
+            return Err(HeadError::BareLineFeed);
+        }
+        // An empty line: nothing but CR between the last line's end and this one.
+        if at >= 3 && input[at - 2] == b'\n' {
+            return if at < limit { Ok(Some(at + 1)) } else { Err(HeadError::TooLong) };
+        }
+    }
+    if input.len() >= limit { Err(HeadError::TooLong) } else { Ok(None) }
+}
+
+/// What httparse found wrong.
+pub(super) fn syntax(error: httparse::Error) -> HeadError {
+    match error {
+        httparse::Error::TooManyHeaders => HeadError::TooManyFields,
+        httparse::Error::HeaderName => HeadError::Syntax("malformed field name"),
+        httparse::Error::HeaderValue => HeadError::Syntax("malformed field value"),
+        httparse::Error::NewLine => HeadError::Syntax("malformed line end"),
+        httparse::Error::Status => HeadError::Syntax("malformed status"),
+        httparse::Error::Token => HeadError::Syntax("malformed token"),
+        httparse::Error::Version => HeadError::Syntax("unknown version"),
+    }
+}
+
+/// Fields that mean something to an intermediary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// Everything that is passed on.
+    Other,
+    Connection,
+    /// Keep-Alive, Proxy-Connection, TE, Trailer: for one hop, and without use here.
+    Hop,
+    ContentLength,
+    TransferEncoding,
+    Upgrade,
+    Host,
+    Expect,
+    RequestId,
+    SessionId,
+    ContentType,
+    IlbClass,
+    IlbRequire,
+    /// Other x-ilb-*: ours, so neither a client nor an engine may set them.
+    Ilb,
+}
+
+/// Tells a field by its name, whatever the case.
+pub fn classify(name: &str) -> Field {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        2 if is("te") => Field::Hop,
+        4 if is("host") => Field::Host,
+        6 if is("expect") => Field::Expect,
+        7 if is("upgrade") => Field::Upgrade,
+        7 if is("trailer") => Field::Hop,
+        10 if is("connection") => Field::Connection,
+        10 if is("keep-alive") => Field::Hop,
+        11 if is("x-ilb-class") => Field::IlbClass,
+        12 if is("x-request-id") => Field::RequestId,
+        12 if is("x-session-id") => Field::SessionId,
+        12 if is("content-type") => Field::ContentType,
+        13 if is("x-ilb-require") => Field::IlbRequire,
+        14 if is("content-length") => Field::ContentLength,
+        16 if is("proxy-connection") => Field::Hop,
+        17 if is("transfer-encoding") => Field::TransferEncoding,
+        n if n > 6 && name.as_bytes()[..6].eq_ignore_ascii_case(b"x-ilb-") => Field::Ilb,
+        _ => Field::Other,
+    }
+}
+
+/// The framing fields of one head, collected as they come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Framing {
+    length: Option<u64>,
+    encoding: Option<bool>,
+}
+
+impl Framing {
+    pub(super) fn length(&mut self, value: &[u8]) -> Result<(), HeadError> {
+        // RFC 9110 8.6 allows repeated equal values; nobody needs them, and smuggling does.
+        if self.length.is_some() || value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
+            return Err(HeadError::ContentLength);
+        }
+        self.length = Some(value.iter().fold(0, |n, d| n * 10 + u64::from(d - b'0')));
+        Ok(())
+    }
+
+    pub(super) fn encoding(&mut self, value: &[u8]) {
+        let is_chunked = self.encoding.is_none() && value.eq_ignore_ascii_case(b"chunked");
+        self.encoding = Some(is_chunked);
+    }
+
+    /// The framing, for a message of HTTP/1.`minor`.
+    pub(super) fn settle(self, minor: u8) -> Result<Length, HeadError> {
+        match (self.length, self.encoding) {
+            (Some(_), Some(_)) => Err(HeadError::LengthAndEncoding),
+            (_, Some(_)) if minor == 0 => Err(HeadError::EncodingInOldVersion),
+            (_, Some(false)) => Err(HeadError::Encoding),
+            (_, Some(true)) => Ok(Length::Chunked),
+            (Some(n), None) => Ok(Length::Known(n)),
+            (None, None) => Ok(Length::Unknown),
+        }
+    }
+}
+
+/// How a message says where its body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    Known(u64),
+    Chunked,
+    /// Neither: no body in a request, until the connection's end in a response.
+    Unknown,
+}
+
+/// What a Connection field says, and the fields it nominates.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hop<'a> {
+    pub(super) is_close: bool,
+    pub(super) is_keep_alive: bool,
+    nominated: Vec<&'a str>,
+}
+
+impl<'a> Hop<'a> {
+    pub(super) fn read(&mut self, value: &'a [u8]) -> Result<(), HeadError> {
+        let value = std::str::from_utf8(value).map_err(|_| HeadError::Syntax("malformed connection field"))?;
+        for option in value.split(',').map(|o| o.trim_matches([' ', '\t'])).filter(|o| !o.is_empty()) {
+            if option.eq_ignore_ascii_case("close") {
+                self.is_close = true;
+            } else if option.eq_ignore_ascii_case("keep-alive") {
+                self.is_keep_alive = true;
+            } else {
+                self.nominated.push(option);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a Connection field drops this one. Fields that carry meaning end to end cannot be taken away by nomination: that is how
+    /// a client would strip another party's credentials or framing.
+    pub(super) fn nominates(&self, name: &str) -> bool {
+        const END_TO_END: [&str; 5] = ["host", "content-length", "authorization", "content-type", "cookie"];
+        !self.nominated.is_empty()
+            && self.nominated.iter().any(|n| n.eq_ignore_ascii_case(name))
+            && !END_TO_END.iter().any(|n| n.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Appends `name: value CR LF`.
+pub(super) fn put_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a number in decimal.
+pub fn put_decimal(out: &mut Vec<u8>, mut n: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_found_at_any_split() {
+        let head = b"GET / HTTP/1.1\r\nhost: a\r\n\r\nrest";
+        for split in 0..head.len() {
+            let mut scanned = 0;
+            let first = find_end(&head[..split], &mut scanned, 1000).unwrap();
+            assert_eq!(first, (split >= 27).then_some(27));
+            if first.is_none() {
+                assert_eq!(find_end(head, &mut scanned, 1000), Ok(Some(27)), "split at {split}");
+            }
+        }
+    }
+
+    #[test]
+    fn limits_and_bare_line_feeds() {
+        let head = b"GET / HTTP/1.1\r\n\r\n";
+        assert_eq!(find_end(head, &mut 0, head.len()), Ok(Some(head.len())));
+        assert_eq!(find_end(head, &mut 0, head.len() - 1), Err(HeadError::TooLong));
+        assert_eq!(find_end(b"GET / HTTP", &mut 0, 10), Err(HeadError::TooLong));
+        for bad in [&b"\nGET"[..], b"GET / HTTP/1.1\n\n", b"GET / HTTP/1.1\r\na: b\n\r\n", b"GET / HTTP/1.1\r\n\n"] {
+            assert_eq!(find_end(bad, &mut 0, 1000), Err(HeadError::BareLineFeed), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn decimal() {
+        for n in [0, 7, 10, 65_535, u64::MAX] {
+            let mut out = Vec::new();
+            put_decimal(&mut out, n);
+            assert_eq!(out, n.to_string().as_bytes());
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Response heads: from what an engine sent to what a client gets.
+
+use std::mem::MaybeUninit;
+
+use super::head::{self, Field, Framing, HeadError, Hop, Length, classify, put_field};
+use super::request::{FIELDS_CAP, Method};
+
+/// How a response's body goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// By method or status there is none, whatever the fields say.
+    None,
+    Known(u64),
+    Chunked,
+    UntilClose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response {
+    pub status: u16,
+    pub body: Body,
+    /// Whether the engine's connection can be used again after the body.
+    pub keep_alive: bool,
+    pub is_event_stream: bool,
+}
+
+impl Response {
+    pub fn is_interim(&self) -> bool {
+        (100..200).contains(&self.status)
+    }
+}
+
+/// Parses a whole head and appends to `out` what a client gets: status line and end-to-end fields in their order, without framing and
+/// without the empty line.
+pub fn parse(input: &[u8], method: Method, out: &mut Vec<u8>) -> Result<Response, HeadError> {
+    let mut storage = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; FIELDS_CAP];
+    let mut parsed = httparse::Response::new(&mut []);
+    let status = httparse::ParserConfig::default()
+        .parse_response_with_uninit_headers(&mut parsed, input, &mut storage)
+        .map_err(head::syntax)?;
+    let (Some(code), Some(minor), false) = (parsed.code, parsed.version, status.is_partial()) else {
+        return Err(HeadError::Syntax("no status line"));
+    };
+    let mut framing = Framing::default();
+    let mut hop = Hop::default();
+    let mut is_event_stream = false;
+    let mut fields = [Field::Other; FIELDS_CAP];
+    for (header, field) in parsed.headers.iter().zip(&mut fields) {
+        *field = classify(header.name);
+        match *field {
+            Field::Connection => hop.read(header.value)?,
+            Field::ContentLength => framing.length(header.value)?,
+            Field::TransferEncoding => framing.encoding(header.value),
+            Field::ContentType => is_event_stream = has_prefix(header.value, b"text/event-stream"),
+            _ => {}
+        }
+    }
+    let is_bodiless = method == Method::Head || code < 200 || code == 204 || code == 304;
+    let length = framing.settle(minor)?;
+    let body = match length {
+        _ if is_bodiless => Body::None,
+        Length::Known(n) => Body::Known(n),
+        Length::Chunked => Body::Chunked,
+        Length::Unknown => Body::UntilClose,
+    };
+    let keep_alive = body != Body::UntilClose && !hop.is_close && (minor == 1 || hop.is_keep_alive);
+
+    out.reserve(input.len() + 128);
+    out.extend_from_slice(b"HTTP/1.1 ");
+    head::put_decimal(out, u64::from(code));
+    out.push(b' ');
+    out.extend_from_slice(parsed.reason.unwrap_or_default().as_bytes());
+    out.extend_from_slice(b"\r\n");
+    for (header, field) in parsed.headers.iter().zip(fields) {
+        let passes = match field {
+            Field::Connection | Field::Hop | Field::TransferEncoding | Field::Upgrade => false,
+            // Ours replace them.
+            Field::RequestId | Field::IlbClass | Field::IlbRequire | Field::Ilb => false,
+            // Of a response without a body it only says what a GET would have got; 1xx and 204 must not have it.
+            Field::ContentLength => is_bodiless && code >= 200 && code != 204,
+            _ => true,
+        };
+        if passes && !hop.nominates(header.name) {
+            put_field(out, header.name, header.value);
+        }
+    }
+    Ok(Response { status: code, body, keep_alive, is_event_stream })
+}
+
+fn has_prefix(value: &[u8], prefix: &[u8]) -> bool {
+    value.len() >= prefix.len() && value[..prefix.len()].eq_ignore_ascii_case(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: Method, head: &str, expected: Result<(Body, bool), HeadError>) {
+        let parsed = parse(head.as_bytes(), method, &mut Vec::new());
+        assert_eq!(parsed.map(|r| (r.body, r.keep_alive)), expected, "{head:?}");
+    }
+
+    #[test]
+    fn body_by_method_status_and_fields() {
+        use Method::{Get, Head};
+        check(Get, "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", Ok((Body::Known(5), true)));
+        check(Get, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n", Ok((Body::Chunked, false)));
+        check(Get, "HTTP/1.1 200 OK\r\n\r\n", Ok((Body::UntilClose, false)));
+        check(Get, "HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\n", Ok((Body::Known(5), false)));
+        check(Get, "HTTP/1.0 200 OK\r\ncontent-length: 5\r\nconnection: keep-alive\r\n\r\n", Ok((Body::Known(5), true)));
+        check(Head, "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", Ok((Body::None, true)));
+        check(Head, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", Ok((Body::None, true)));
+        check(Get, "HTTP/1.1 204 No Content\r\n\r\n", Ok((Body::None, true)));
+        check(Get, "HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n", Ok((Body::None, true)));
+        check(Get, "HTTP/1.1 100 Continue\r\n\r\n", Ok((Body::None, true)));
+        check(
+            Get,
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n",
+            Err(HeadError::LengthAndEncoding),
+        );
+        check(Get, "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n", Err(HeadError::ContentLength));
+        check(Get, "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n", Err(HeadError::Encoding));
+        check(Get, "HTTP/1.1 20 OK\r\n\r\n", Err(HeadError::Syntax("malformed status")));
+    }
+
+    #[test]
+    fn fields_pass_in_order() {
+        let head = "HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX-A: 1\r\nContent-Length: 2\r\nX-Request-ID: theirs\r\nx-ilb-engine: lie\r\n\
+                    Connection: x-hop\r\nX-Hop: 1\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nX-A: 2\r\n\r\n";
+        let mut out = b"before ".to_vec();
+        let response = parse(head.as_bytes(), Method::Post, &mut out).unwrap();
+        assert_eq!((response.status, response.is_event_stream), (429, true));
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "before HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX-A: 1\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nX-A: 2\r\n"
+        );
+    }
+}

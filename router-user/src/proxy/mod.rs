@@ -1,0 +1,25 @@
+//! The data plane: from a client's request to an engine's answer.
+//!
+//! Everything a request needs is read once from one immutable [`crate::publish::routes::Routes`]; workers share nothing else but
+//! counters that each writes alone. `http1`, `payload`, `route` and [`crate::policy`] decide without IO; `client` and `exchange` move
+//! the bytes.
+
+mod client;
+mod config;
+mod exchange;
+pub mod http1;
+pub mod payload;
+mod plane;
+mod relay;
+mod reply;
+mod route;
+mod start;
+mod stats;
+mod timers;
+mod upstream;
+mod worker;
+
+pub use config::ProxyConfig;
+pub use plane::DataPlane;
+pub use start::{ProxyError, ProxyHandle, start};
+pub use stats::{ClassStats, DataPlaneStats, EngineStats, Outcome, Retry};

@@ -1,0 +1,43 @@
+//! What the workers of one data plane share with the rest of the program: the routes in use, and their counters.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+
+use super::stats::{self, DataPlaneStats, WorkerStats};
+use crate::publish::routes::Routes;
+
+pub struct DataPlane {
+    /// The front-end cluster whose entry this is.
+    pub cluster: String,
+    /// `None` until the first snapshot: requests are then refused as not ready.
+    pub routes: ArcSwapOption<Routes>,
+    /// Engine name -> where it is reached instead of at its own address, such as a relay that stands for distance.
+    pub(super) via: HashMap<String, SocketAddr>,
+    workers: Mutex<Vec<Arc<WorkerStats>>>,
+}
+
+impl DataPlane {
+    pub fn new(cluster: String, via: HashMap<String, SocketAddr>) -> Arc<Self> {
+        Arc::new(Self { cluster, routes: ArcSwapOption::empty(), via, workers: Mutex::default() })
+    }
+
+    /// Puts new routes in use. Requests that have begun keep the routes they began with.
+    pub fn apply(&self, routes: Routes) {
+        self.routes.store(Some(Arc::new(routes)));
+    }
+
+    /// Sums the workers' counters. Numbers of one worker that change together may be one request apart.
+    pub fn stats(&self) -> DataPlaneStats {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        stats::sum(&self.cluster, self.routes.load().as_deref(), &workers)
+    }
+
+    pub(super) fn join(&self) -> Arc<WorkerStats> {
+        let worker = Arc::new(WorkerStats::new());
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&worker));
+        worker
+    }
+}

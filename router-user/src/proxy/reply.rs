@@ -1,0 +1,213 @@
+//! Answers that come from here and not from an engine. Errors have OpenAI's shape.
+
+use serde::Serialize;
+
+use super::http1::head::{HeadError, put_decimal};
+use super::http1::request::Method;
+use super::payload::PayloadError;
+use super::stats::Outcome;
+
+/// A refusal or failure, as the client is told.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Problem {
+    pub(super) status: u16,
+    pub(super) kind: &'static str,
+    pub(super) code: &'static str,
+    pub(super) param: Option<&'static str>,
+    pub(super) message: String,
+    pub(super) retry_after_s: Option<u32>,
+    pub(super) outcome: Outcome,
+    /// The connection cannot go on, because where the next request begins is not known or not wanted.
+    pub(super) closes: bool,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    error: ErrorObject<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorObject<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    param: Option<&'a str>,
+    code: &'a str,
+}
+
+impl Problem {
+    fn new(status: u16, kind: &'static str, code: &'static str, outcome: Outcome, message: impl Into<String>) -> Self {
+        Self { status, kind, code, param: None, message: message.into(), retry_after_s: None, outcome, closes: false }
+    }
+
+    fn invalid(status: u16, code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(status, "invalid_request_error", code, Outcome::ClientBadRequest, message)
+    }
+
+    pub(super) fn head(error: HeadError) -> Self {
+        let (status, code, outcome) = match error {
+            HeadError::TooLong | HeadError::TooManyFields => (431, "head_too_large", Outcome::HeadTooLarge),
+            HeadError::Encoding | HeadError::Upgrade | HeadError::Method => (501, "not_implemented", Outcome::ClientBadRequest),
+            HeadError::Expectation => (417, "expectation_failed", Outcome::ClientBadRequest),
+            _ => (400, "bad_request", Outcome::ClientBadRequest),
+        };
+        let message = format!("malformed request: {error}");
+        Self { closes: true, ..Self::new(status, "invalid_request_error", code, outcome, message) }
+    }
+
+    pub(super) fn body_too_large(limit: usize) -> Self {
+        let message = format!("request body is larger than {limit} bytes");
+        Self { closes: true, ..Self::new(413, "invalid_request_error", "body_too_large", Outcome::BodyTooLarge, message) }
+    }
+
+    pub(super) fn client_timeout() -> Self {
+        let message = "the request did not arrive in time";
+        Self { closes: true, ..Self::new(408, "invalid_request_error", "request_timeout", Outcome::ClientTimeout, message) }
+    }
+
+    pub(super) fn payload(error: PayloadError) -> Self {
+        let param = (error.what == "model is not a string").then_some("model");
+        Self { param, ..Self::invalid(400, "invalid_json", error.to_string()) }
+    }
+
+    pub(super) fn no_model() -> Self {
+        let message = "the request names no model, and there is more than one to choose from";
+        Self { param: Some("model"), ..Self::invalid(400, "model_required", message) }
+    }
+
+    pub(super) fn not_found(path: &str) -> Self {
+        Self::invalid(404, "not_found", format!("nothing is served at {path:?} without a model"))
+    }
+
+    pub(super) fn model_not_found(model: &str) -> Self {
+        let message = format!("the model {model:?} does not exist");
+        Self {
+            param: Some("model"),
+            ..Self::new(404, "invalid_request_error", "model_not_found", Outcome::ModelNotFound, message)
+        }
+    }
+
+    pub(super) fn class_not_found(class: &str, model: &str) -> Self {
+        Self {
+            param: Some("x-ilb-class"),
+            ..Self::invalid(400, "class_not_found", format!("model {model:?} has no class {class:?}"))
+        }
+    }
+
+    pub(super) fn malformed_require(part: &str) -> Self {
+        let message = format!("x-ilb-require has {part:?}; wanted key=value, key=value");
+        Self { param: Some("x-ilb-require"), ..Self::invalid(400, "malformed_require", message) }
+    }
+
+    pub(super) fn no_eligible_engine(constraint: &str) -> Self {
+        let message = format!("no engine satisfies {constraint}");
+        Self::new(503, "api_error", "no_eligible_engine", Outcome::NoEligibleEngine, message).later(5)
+    }
+
+    pub(super) fn shed_planned() -> Self {
+        let message = "demand is above capacity and this conversation has to wait";
+        Self::new(429, "rate_limit_error", "shed_planned", Outcome::ShedPlanned, message).later(2)
+    }
+
+    pub(super) fn engines_full() -> Self {
+        let message = "every engine has as many requests in flight as it may";
+        Self::new(503, "overloaded_error", "engines_full", Outcome::EnginesFull, message).later(1)
+    }
+
+    pub(super) fn engines_unavailable(tried: usize) -> Self {
+        let message = format!("none of {tried} engines tried could take the request");
+        Self::new(503, "engines_unavailable", "engines_unavailable", Outcome::EnginesUnavailable, message).later(1)
+    }
+
+    pub(super) fn bad_response(engine: &str, error: HeadError) -> Self {
+        let message = format!("engine {engine:?} gave an answer that is not HTTP: {error}");
+        Self::new(502, "api_error", "bad_engine_response", Outcome::EngineBadResponse, message)
+    }
+
+    pub(super) fn ttft_timeout(engine: &str) -> Self {
+        let message = format!("engine {engine:?} gave no answer in time");
+        Self::new(504, "api_error", "ttft_timeout", Outcome::TtftTimeout, message)
+    }
+
+    pub(super) fn not_ready() -> Self {
+        Self::new(503, "api_error", "not_ready", Outcome::NotReady, "no routes have been published yet").later(1)
+    }
+
+    fn later(self, seconds: u32) -> Self {
+        Self { retry_after_s: Some(seconds), ..self }
+    }
+
+    fn json(&self) -> Vec<u8> {
+        let error = ErrorObject { message: &self.message, kind: self.kind, param: self.param, code: self.code };
+        serde_json::to_vec(&ErrorBody { error }).expect("texts always serialise")
+    }
+
+    /// Writes the answer. `request_id` may be empty, when the request was not understood that far.
+    pub(super) fn write(&self, method: Method, request_id: &[u8], closes: bool, out: &mut Vec<u8>) {
+        write(self.status, "application/json", &self.json(), self.retry_after_s, method, request_id, closes || self.closes, out);
+    }
+}
+
+/// The error event that ends an event stream which cannot go on. The blank line in front ends an event that was cut.
+pub(super) fn error_event(message: &str, code: &str) -> Vec<u8> {
+    let error = ErrorObject { message, kind: "api_error", param: None, code };
+    let mut event = b"\n\nevent: error\ndata: ".to_vec();
+    serde_json::to_writer(&mut event, &ErrorBody { error }).expect("texts always serialise");
+    event.extend_from_slice(b"\n\n");
+    event
+}
+
+/// Writes an answer of ours.
+#[expect(clippy::too_many_arguments, reason = "the parts of one small message, none of which has a natural home elsewhere")]
+pub(super) fn write(
+    status: u16,
+    content_type: &str,
+    body: &[u8],
+    retry_after_s: Option<u32>,
+    method: Method,
+    request_id: &[u8],
+    closes: bool,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    put_decimal(out, u64::from(status));
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\ncontent-type: ");
+    out.extend_from_slice(content_type.as_bytes());
+    out.extend_from_slice(b"\r\ncontent-length: ");
+    put_decimal(out, body.len() as u64);
+    if let Some(seconds) = retry_after_s {
+        out.extend_from_slice(b"\r\nretry-after: ");
+        put_decimal(out, u64::from(seconds));
+    }
+    if !request_id.is_empty() {
+        out.extend_from_slice(b"\r\nx-request-id: ");
+        out.extend_from_slice(request_id);
+    }
+    if closes {
+        out.extend_from_slice(b"\r\nconnection: close");
+    }
+    out.extend_from_slice(b"\r\n\r\n");
+    if method != Method::Head {
+        out.extend_from_slice(body);
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        417 => "Expectation Failed",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "",
+    }
+}

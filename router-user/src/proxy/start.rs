@@ -1,0 +1,145 @@
+//! Starting and ending the workers.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::config::ProxyConfig;
+use super::http1::request::FIELDS_CAP;
+use super::plane::DataPlane;
+use super::worker::{self, Stop};
+use crate::io::{Driver, DriverKind, Epoll, IoChoice, Probe, listen};
+
+#[derive(Debug, Error)]
+pub enum ProxyError {
+    #[error("failed to listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("proxy has no address to listen on")]
+    NoAddress,
+    #[error("head_fields_max is {found}; wanted 1 to {FIELDS_CAP}")]
+    FieldsMax { found: usize },
+    #[error("io driver uring was asked for and does not work here: {0}")]
+    Uring(io::Error),
+    #[error("failed to start a worker thread: {0}")]
+    Thread(io::Error),
+}
+
+/// The running workers. Dropping it stops them at once.
+pub struct ProxyHandle {
+    addresses: Vec<SocketAddr>,
+    io: DriverKind,
+    /// The listening sockets once more, so that they can be shut down from here.
+    listeners: Vec<TcpListener>,
+    stop: Arc<Stop>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts the workers; they serve from now on, and refuse as not ready until `plane` has routes.
+///
+/// Errors: an address cannot be listened on, io_uring was demanded and does not work, or a limit is out of range.
+pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>) -> Result<ProxyHandle, ProxyError> {
+    if config.listen.is_empty() {
+        return Err(ProxyError::NoAddress);
+    }
+    if !(1..=FIELDS_CAP).contains(&config.head_fields_max) {
+        return Err(ProxyError::FieldsMax { found: config.head_fields_max });
+    }
+    let probe = io.probe().map_err(ProxyError::Uring)?;
+    let workers = match config.workers {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    };
+    let mut addresses = config.listen.clone();
+    let mut sockets: Vec<Vec<TcpListener>> = Vec::new();
+    let mut listeners = Vec::new();
+    for _ in 0..workers {
+        let mut of_worker = Vec::new();
+        for address in &mut addresses {
+            let fail = |source| ProxyError::Listen { address: *address, source };
+            let socket = listen(*address, workers > 1).map_err(fail)?;
+            listeners.push(socket.try_clone().map_err(fail)?);
+            // Port 0 becomes a real one with the first worker, and the others follow it.
+            *address = socket.local_addr().map_err(fail)?;
+            of_worker.push(socket);
+        }
+        sockets.push(of_worker);
+    }
+    let kind = match &probe {
+        Probe::Uring(_) => DriverKind::Uring,
+        Probe::Epoll(_) => DriverKind::Epoll,
+    };
+    let reason = match &probe {
+        Probe::Uring(_) => "the kernel runs it",
+        Probe::Epoll(reason) => reason.as_str(),
+    };
+    tracing::info!(%kind, reason, workers, ?addresses, "proxy starts");
+    let mut handle = ProxyHandle { addresses, io: kind, listeners, stop: Arc::new(Stop::new(0)), threads: Vec::new() };
+    let config = Arc::new(config.clone());
+    for (number, sockets) in sockets.into_iter().enumerate() {
+        let thread = match probe {
+            Probe::Uring(driver) => spawn(driver, number, &config, &plane, sockets, &handle.stop),
+            Probe::Epoll(_) => spawn(Epoll, number, &config, &plane, sockets, &handle.stop),
+        };
+        handle.threads.push(thread.map_err(ProxyError::Thread)?);
+    }
+    Ok(handle)
+}
+
+fn spawn<D: Driver>(
+    driver: D,
+    number: usize,
+    config: &Arc<ProxyConfig>,
+    plane: &Arc<DataPlane>,
+    sockets: Vec<TcpListener>,
+    stop: &Arc<Stop>,
+) -> io::Result<JoinHandle<()>> {
+    let (config, plane, stop) = (Arc::clone(config), Arc::clone(plane), Arc::clone(stop));
+    std::thread::Builder::new().name(format!("ilb-proxy-{number}")).spawn(move || {
+        if let Err(error) = worker::run(driver, config, plane, sockets, &stop) {
+            tracing::error!(number, %error, "proxy worker failed");
+        }
+    })
+}
+
+impl ProxyHandle {
+    /// The addresses in use, with real ports.
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The driver in use.
+    pub fn io(&self) -> DriverKind {
+        self.io
+    }
+
+    /// Stops accepting, lets requests in flight finish for up to `grace`, and waits for the workers to end. Blocks for as long.
+    pub fn shutdown(mut self, grace: Duration) {
+        self.stop(grace);
+    }
+
+    fn stop(&mut self, grace: Duration) {
+        for listener in &self.listeners {
+            // SAFETY: no memory is involved; the descriptor is ours and open.
+            unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
+        }
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX - 1).min(u64::MAX - 1);
+        self.stop.store(grace_ms + 1, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("proxy worker panicked");
+            }
+        }
+    }
+}
+
+impl Drop for ProxyHandle {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}

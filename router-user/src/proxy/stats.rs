@@ -1,0 +1,309 @@
+//! Counters of the data plane: written by one worker each, without contention, and summed when somebody asks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::policy::health::HealthState;
+use crate::publish::routes::Routes;
+
+/// A number that one thread writes and others read.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Only the owning worker may call this: it is not an atomic addition, and need not be.
+    #[inline]
+    pub(super) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn subtract(&self, n: u64) {
+        self.add(n.wrapping_neg());
+    }
+
+    pub(super) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! names {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)* }
+
+        impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// As it is called in metrics and JSON.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+names!(
+    /// What became of a request; each counts in exactly one.
+    Outcome {
+        /// An engine's answer was delivered whole, whatever its status.
+        Ok = "ok",
+        /// Answered here: the list of models, health.
+        Local = "local",
+        ClientBadRequest = "client_bad_request",
+        HeadTooLarge = "head_too_large",
+        BodyTooLarge = "body_too_large",
+        /// The client did not send its request in time.
+        ClientTimeout = "client_timeout",
+        ModelNotFound = "model_not_found",
+        NoEligibleEngine = "no_eligible_engine",
+        ShedPlanned = "shed_planned",
+        /// Every engine tried failed before it answered.
+        EnginesUnavailable = "engines_unavailable",
+        /// Every engine left has as much in flight as it may.
+        EnginesFull = "engines_full",
+        ClientGone = "client_gone",
+        /// The client did not take its answer in time.
+        ClientStalled = "client_stalled",
+        /// An engine's answer was not HTTP.
+        EngineBadResponse = "engine_bad_response",
+        EngineBrokeMidStream = "engine_broke_mid_stream",
+        TtftTimeout = "ttft_timeout",
+        GapTimeout = "gap_timeout",
+        NotReady = "not_ready",
+    }
+);
+
+names!(
+    /// Why a request was sent once more.
+    Retry {
+        /// The engine could not be reached: the next one.
+        ConnectFailed = "connect_failed",
+        /// A kept connection had been closed: the same engine, on a new connection.
+        StaleConnection = "stale_connection",
+        /// The engine closed the connection before it answered: the next one.
+        Reset = "reset",
+    }
+);
+
+/// What one worker counts.
+#[derive(Debug)]
+pub(super) struct WorkerStats {
+    pub(super) connections: Counter,
+    pub(super) requests: Counter,
+    outcomes: [Counter; Outcome::ALL.len()],
+    retries: [Counter; Retry::ALL.len()],
+    retries_denied: Counter,
+    classes: Mutex<BTreeMap<String, Arc<ClassCounters>>>,
+    engines: Mutex<BTreeMap<String, Arc<EngineCounters>>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ClassCounters {
+    pub(super) arrivals: Counter,
+    picks: Mutex<BTreeMap<String, Arc<Counter>>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct EngineCounters {
+    pub(super) in_flight: Counter,
+    pub(super) picks: Counter,
+    /// By the hundreds of the status, 1xx to 5xx; others count as 5xx.
+    pub(super) served: [Counter; 5],
+    pub(super) connects: Counter,
+    pub(super) connect_failures: Counter,
+    pub(super) resets: Counter,
+    pub(super) replays: Counter,
+    pub(super) broken_streams: Counter,
+    pub(super) ttft_us: Counter,
+    pub(super) ttft_count: Counter,
+    pub(super) end_to_end_us: Counter,
+    pub(super) end_to_end_count: Counter,
+    pub(super) events: Counter,
+    pub(super) bytes: Counter,
+    health: AtomicU8,
+}
+
+impl EngineCounters {
+    pub(super) fn show(&self, health: HealthState) {
+        let code = match health {
+            HealthState::Healthy => 0,
+            HealthState::Probing => 1,
+            HealthState::Out => 2,
+        };
+        self.health.store(code, Ordering::Relaxed);
+    }
+}
+
+impl WorkerStats {
+    pub(super) fn new() -> Self {
+        Self {
+            connections: Counter::default(),
+            requests: Counter::default(),
+            outcomes: [const { Counter(AtomicU64::new(0)) }; Outcome::ALL.len()],
+            retries: [const { Counter(AtomicU64::new(0)) }; Retry::ALL.len()],
+            retries_denied: Counter::default(),
+            classes: Mutex::default(),
+            engines: Mutex::default(),
+        }
+    }
+
+    pub(super) fn count(&self, outcome: Outcome) {
+        self.outcomes[outcome as usize].add(1);
+    }
+
+    pub(super) fn retried(&self, retry: Retry) {
+        self.retries[retry as usize].add(1);
+    }
+
+    pub(super) fn retry_denied(&self) {
+        self.retries_denied.add(1);
+    }
+
+    pub(super) fn class(&self, name: &str) -> Arc<ClassCounters> {
+        entry(&self.classes, name)
+    }
+
+    pub(super) fn engine(&self, name: &str) -> Arc<EngineCounters> {
+        entry(&self.engines, name)
+    }
+
+    /// Forgets engines and classes that are not in `routes` and have nothing in flight, so that names that come and go cost nothing.
+    pub(super) fn prune(&self, routes: &Routes) {
+        let snapshot = &routes.snapshot;
+        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        engines.retain(|name, e| e.in_flight.value() > 0 || snapshot.engines.iter().any(|known| known.name == *name));
+        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        classes.retain(|name, _| snapshot.classes.iter().any(|known| known.name == *name));
+    }
+}
+
+impl ClassCounters {
+    pub(super) fn picks(&self, engine: &str) -> Arc<Counter> {
+        entry(&self.picks, engine)
+    }
+}
+
+fn entry<T: Default>(map: &Mutex<BTreeMap<String, Arc<T>>>, name: &str) -> Arc<T> {
+    // A poisoned lock means a panic between two insertions; the map is whole either way.
+    let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = map.get(name) {
+        return Arc::clone(known);
+    }
+    let new = Arc::<T>::default();
+    map.insert(name.to_owned(), Arc::clone(&new));
+    new
+}
+
+/// The data plane's counters at one moment, summed over its workers since it started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DataPlaneStats {
+    pub cluster: String,
+    /// Of the snapshot in use; `None` before the first.
+    pub generation: Option<u64>,
+    pub workers: usize,
+    /// Open client connections.
+    pub connections: u64,
+    /// Requests begun.
+    pub requests: u64,
+    pub outcomes: BTreeMap<&'static str, u64>,
+    pub retries: BTreeMap<&'static str, u64>,
+    /// Retries that would have been right, but were above the budget.
+    pub retries_denied: u64,
+    pub classes: Vec<ClassStats>,
+    pub engines: Vec<EngineStats>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ClassStats {
+    pub class: String,
+    pub model: String,
+    /// Requests of the class, each counted once, when it arrived.
+    pub arrivals: u64,
+    /// Engine -> how often it was picked, retries included.
+    pub picks: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EngineStats {
+    pub engine: String,
+    pub in_flight: u64,
+    pub picks: u64,
+    /// Answers by the hundreds of their status: 1xx, 2xx, 3xx, 4xx, 5xx.
+    pub served: [u64; 5],
+    pub connects: u64,
+    pub connect_failures: u64,
+    /// Connections closed by the engine before it answered.
+    pub resets: u64,
+    /// Requests sent again because a kept connection had been closed.
+    pub replays: u64,
+    /// Answers that broke off after they had begun.
+    pub broken_streams: u64,
+    /// Sum over answers of the time from sending the request to the first byte of the answer's body.
+    pub ttft_ms_sum: f64,
+    pub ttft_count: u64,
+    /// Sum over whole answers of the time from sending the request to the last byte.
+    pub end_to_end_ms_sum: f64,
+    pub end_to_end_count: u64,
+    /// Events of event streams.
+    pub events: u64,
+    /// Bytes of answers' bodies, as framed by the engine.
+    pub bytes: u64,
+    /// The worst that any worker thinks of it.
+    pub health: Option<HealthState>,
+}
+
+/// Sums what the workers have counted; engines and classes are those of `routes`.
+pub(super) fn sum(cluster: &str, routes: Option<&Routes>, workers: &[Arc<WorkerStats>]) -> DataPlaneStats {
+    let total = |read: &dyn Fn(&WorkerStats) -> u64| workers.iter().map(|w| read(w)).sum::<u64>();
+    let mut stats = DataPlaneStats {
+        cluster: cluster.to_owned(),
+        generation: routes.map(|r| r.snapshot.generation),
+        workers: workers.len(),
+        connections: total(&|w| w.connections.value()),
+        requests: total(&|w| w.requests.value()),
+        outcomes: Outcome::ALL.iter().map(|&o| (o.name(), total(&|w| w.outcomes[o as usize].value()))).collect(),
+        retries: Retry::ALL.iter().map(|&r| (r.name(), total(&|w| w.retries[r as usize].value()))).collect(),
+        retries_denied: total(&|w| w.retries_denied.value()),
+        ..Default::default()
+    };
+    let Some(routes) = routes else { return stats };
+    for class in &routes.snapshot.classes {
+        let mut of_class = ClassStats { class: class.name.clone(), model: class.model.clone(), ..Default::default() };
+        for counters in workers.iter().map(|w| w.class(&class.name)) {
+            of_class.arrivals += counters.arrivals.value();
+            for (engine, picks) in counters.picks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                *of_class.picks.entry(engine.clone()).or_default() += picks.value();
+            }
+        }
+        stats.classes.push(of_class);
+    }
+    for engine in &routes.snapshot.engines {
+        let mut of_engine = EngineStats { engine: engine.name.clone(), ..Default::default() };
+        let mut worst = 0;
+        for e in workers.iter().map(|w| w.engine(&engine.name)) {
+            of_engine.in_flight += e.in_flight.value();
+            of_engine.picks += e.picks.value();
+            of_engine.served.iter_mut().zip(&e.served).for_each(|(sum, n)| *sum += n.value());
+            of_engine.connects += e.connects.value();
+            of_engine.connect_failures += e.connect_failures.value();
+            of_engine.resets += e.resets.value();
+            of_engine.replays += e.replays.value();
+            of_engine.broken_streams += e.broken_streams.value();
+            of_engine.ttft_ms_sum += e.ttft_us.value() as f64 / 1000.0;
+            of_engine.ttft_count += e.ttft_count.value();
+            of_engine.end_to_end_ms_sum += e.end_to_end_us.value() as f64 / 1000.0;
+            of_engine.end_to_end_count += e.end_to_end_count.value();
+            of_engine.events += e.events.value();
+            of_engine.bytes += e.bytes.value();
+            worst = worst.max(e.health.load(Ordering::Relaxed));
+        }
+        of_engine.health = Some([HealthState::Healthy, HealthState::Probing, HealthState::Out][usize::from(worst)]);
+        stats.engines.push(of_engine);
+    }
+    stats
+}

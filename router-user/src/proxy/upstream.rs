@@ -1,0 +1,173 @@
+//! The engines as one worker knows them: where they are, how they do, and the connections kept to them.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::config::ProxyConfig;
+use super::plane::DataPlane;
+use super::stats::{ClassCounters, Counter, EngineCounters, WorkerStats};
+use crate::io::{Connection, Stream};
+use crate::model::{ClassId, EngineId};
+use crate::policy::Millis;
+use crate::policy::health::Health;
+use crate::policy::pick::Standing;
+use crate::publish::routes::Routes;
+
+pub(super) struct Engine<S: Stream> {
+    pub(super) name: String,
+    pub(super) address: SocketAddr,
+    pub(super) counters: Arc<EngineCounters>,
+    in_flight: Cell<usize>,
+    health: Cell<Health>,
+    /// Idle connections, the one used last on top.
+    idle: RefCell<Vec<Idle<S>>>,
+}
+
+struct Idle<S: Stream> {
+    connection: Connection<S>,
+    since: Millis,
+}
+
+impl<S: Stream> Engine<S> {
+    pub(super) fn standing(&self, now: Millis, in_flight_max: usize) -> Standing {
+        if self.in_flight.get() >= in_flight_max {
+            Standing::Full
+        } else if self.health.get().admits(now) {
+            Standing::Fit
+        } else {
+            Standing::Out
+        }
+    }
+
+    /// Counts a request from the moment of choice until the returned guard is dropped.
+    pub(super) fn begin(self: &Rc<Self>, now: Millis) -> InFlight<S> {
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.counters.in_flight.add(1);
+        self.counters.picks.add(1);
+        self.with_health(|health| health.picked(now));
+        InFlight(Rc::clone(self))
+    }
+
+    pub(super) fn reached(&self) {
+        self.with_health(Health::reached);
+    }
+
+    pub(super) fn failed(&self, now: Millis, hard: bool) {
+        self.counters.connect_failures.add(1);
+        self.with_health(|health| health.failed(now, hard));
+    }
+
+    fn with_health(&self, change: impl FnOnce(&mut Health)) {
+        let mut health = self.health.get();
+        let before = health.state();
+        change(&mut health);
+        self.health.set(health);
+        if health.state() != before {
+            self.counters.show(health.state());
+            tracing::info!(engine = %self.name, state = ?health.state(), "engine health changed");
+        }
+    }
+
+    /// A kept connection on which nothing has come, neither bytes nor the end.
+    pub(super) fn take_idle(&self, now: Millis, config: &ProxyConfig) -> Option<Connection<S>> {
+        let mut idle = self.idle.borrow_mut();
+        while let Some(mut kept) = idle.pop() {
+            let age = now.saturating_sub(kept.since);
+            if age < config.engine_idle_timeout.as_millis() as Millis && kept.connection.is_quiet() {
+                return Some(kept.connection);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for the next request, unless something has come on it.
+    pub(super) fn keep(&self, mut connection: Connection<S>, now: Millis, config: &ProxyConfig) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() < config.engine_idle_max && connection.is_quiet() {
+            idle.push(Idle { connection, since: now });
+        }
+    }
+
+    /// Closes what has been idle too long.
+    pub(super) fn sweep(&self, now: Millis, config: &ProxyConfig) {
+        let oldest = now.saturating_sub(config.engine_idle_timeout.as_millis() as Millis);
+        let mut idle = self.idle.borrow_mut();
+        let stale = idle.iter().take_while(|i| i.since < oldest).count();
+        idle.drain(..stale);
+    }
+}
+
+/// A request in flight to an engine.
+pub(super) struct InFlight<S: Stream>(Rc<Engine<S>>);
+
+impl<S: Stream> Drop for InFlight<S> {
+    fn drop(&mut self) {
+        self.0.in_flight.set(self.0.in_flight.get() - 1);
+        self.0.counters.in_flight.subtract(1);
+    }
+}
+
+/// The routes in use with this worker's engines and counters beside them; what a request holds from begin to end.
+pub(super) struct View<S: Stream> {
+    pub(super) routes: Arc<Routes>,
+    engines: Vec<Rc<Engine<S>>>,
+    classes: Vec<ClassView>,
+}
+
+struct ClassView {
+    counters: Arc<ClassCounters>,
+    /// By engine; made on the first pick.
+    picks: Box<[OnceCell<Arc<Counter>>]>,
+}
+
+impl<S: Stream> View<S> {
+    /// Builds the view of `routes`; engines that keep name and address keep their connections and health.
+    pub(super) fn build(routes: Arc<Routes>, plane: &DataPlane, stats: &WorkerStats, before: Option<&Self>) -> Self {
+        let known: HashMap<&str, &Rc<Engine<S>>> =
+            before.map(|b| b.engines.iter().map(|e| (e.name.as_str(), e)).collect()).unwrap_or_default();
+        let engines = (routes.snapshot.engines.iter())
+            .map(|entry| {
+                let address = plane.via.get(&entry.name).copied().unwrap_or(entry.address);
+                match known.get(entry.name.as_str()) {
+                    Some(engine) if engine.address == address => Rc::clone(engine),
+                    _ => Rc::new(Engine {
+                        name: entry.name.clone(),
+                        address,
+                        counters: stats.engine(&entry.name),
+                        in_flight: Cell::new(0),
+                        health: Cell::default(),
+                        idle: RefCell::default(),
+                    }),
+                }
+            })
+            .collect::<Vec<_>>();
+        let classes = (routes.snapshot.classes.iter())
+            .map(|class| ClassView {
+                counters: stats.class(&class.name),
+                picks: (0..engines.len()).map(|_| OnceCell::new()).collect(),
+            })
+            .collect();
+        stats.prune(&routes);
+        Self { routes, engines, classes }
+    }
+
+    pub(super) fn engine(&self, engine: EngineId) -> &Rc<Engine<S>> {
+        &self.engines[engine.index()]
+    }
+
+    pub(super) fn engines(&self) -> &[Rc<Engine<S>>] {
+        &self.engines
+    }
+
+    pub(super) fn count_arrival(&self, class: ClassId) {
+        self.classes[class.index()].counters.arrivals.add(1);
+    }
+
+    pub(super) fn count_pick(&self, class: ClassId, engine: EngineId) {
+        let class = &self.classes[class.index()];
+        class.picks[engine.index()].get_or_init(|| class.counters.picks(&self.engines[engine.index()].name)).add(1);
+    }
+}

@@ -1,0 +1,181 @@
+//! One worker: a thread with its own runtime, listeners, timers, connections and counters.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::client;
+use super::config::ProxyConfig;
+use super::plane::DataPlane;
+use super::stats::WorkerStats;
+use super::timers::{TICK, Timers};
+use super::upstream::View;
+use crate::io::{Driver, Listener, Stream};
+use crate::policy::budget::RetryBudget;
+
+/// Pause after an accept that failed for want of descriptors or memory: the cause will not be gone at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Ticks between two sweeps of idle engine connections.
+const SWEEP_TICKS: u32 = 20;
+
+/// How the handle tells workers to end: 0 while running, else the grace in ms plus one.
+pub(super) type Stop = AtomicU64;
+
+pub(super) struct Worker<S: Stream> {
+    pub(super) config: Arc<ProxyConfig>,
+    pub(super) plane: Arc<DataPlane>,
+    pub(super) stats: Arc<WorkerStats>,
+    pub(super) timers: Rc<Timers>,
+    pub(super) budget: RefCell<RetryBudget>,
+    pub(super) is_stopping: Cell<bool>,
+    view: RefCell<Option<Rc<View<S>>>>,
+    connections: Cell<usize>,
+    vacancy: tokio::sync::Notify,
+    rng: Cell<u64>,
+}
+
+impl<S: Stream> Worker<S> {
+    /// The routes in use, with this worker's engines; `None` before the first snapshot.
+    pub(super) fn view(&self) -> Option<Rc<View<S>>> {
+        let routes = self.plane.routes.load();
+        let routes = routes.as_ref()?;
+        let mut view = self.view.borrow_mut();
+        match view.as_ref() {
+            Some(known) if Arc::ptr_eq(&known.routes, routes) => {}
+            before => {
+                let new = View::build(Arc::clone(routes), &self.plane, &self.stats, before.map(Rc::as_ref));
+                *view = Some(Rc::new(new));
+            }
+        }
+        view.clone()
+    }
+
+    /// A random number; good enough to spread requests, and for ids.
+    pub(super) fn random(&self) -> u64 {
+        // SplitMix64.
+        let state = self.rng.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.rng.set(state);
+        router_common::slot::mix64(state)
+    }
+
+    pub(super) fn request_id(&self, out: &mut Vec<u8>) {
+        for _ in 0..2 {
+            let random = self.random();
+            out.extend((0..16).map(|place| b"0123456789abcdef"[(random >> (4 * place)) as usize & 15]));
+        }
+    }
+}
+
+/// Runs a worker until it is told to stop and its requests are done or out of grace.
+pub(super) fn run<D: Driver>(
+    driver: D,
+    config: Arc<ProxyConfig>,
+    plane: Arc<DataPlane>,
+    listeners: Vec<TcpListener>,
+    stop: &Stop,
+) -> io::Result<()> {
+    driver.run(async move {
+        let timers = Rc::new(Timers::new());
+        let worker = Rc::new(Worker::<D::Stream> {
+            stats: plane.join(),
+            budget: RefCell::new(RetryBudget::new(timers.now())),
+            timers,
+            config,
+            plane,
+            is_stopping: Cell::new(false),
+            view: RefCell::default(),
+            connections: Cell::new(0),
+            vacancy: tokio::sync::Notify::new(),
+            rng: Cell::new(seed()),
+        });
+        for socket in listeners {
+            let listener = D::Listener::adopt(socket)?;
+            tokio::task::spawn_local(accept::<D>(Rc::clone(&worker), listener));
+        }
+        watch(&worker, stop).await;
+        Ok(())
+    })?
+}
+
+/// Entropy without a dependency: what the standard library seeds its hash maps with.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0u8)
+}
+
+/// Looks at the deadlines, sweeps, and waits for the end.
+async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut ticks = 0u32;
+    let mut end = None;
+    loop {
+        tick.tick().await;
+        ticks = ticks.wrapping_add(1);
+        worker.timers.look();
+        let now = worker.timers.coarse();
+        if ticks.is_multiple_of(SWEEP_TICKS) {
+            let view = worker.view.borrow().clone();
+            view.iter().flat_map(|v| v.engines()).for_each(|engine| engine.sweep(now, &worker.config));
+        }
+        let asked = stop.load(Ordering::Acquire);
+        if asked > 0 && end.is_none() {
+            worker.is_stopping.set(true);
+            worker.timers.wake_all();
+            end = Some(now.saturating_add(asked - 1));
+        }
+        if end.is_some_and(|end| worker.connections.get() == 0 || now >= end) {
+            return;
+        }
+    }
+}
+
+async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Listener) {
+    loop {
+        while worker.connections.get() >= worker.config.connections_max {
+            worker.vacancy.notified().await;
+        }
+        match poll_fn(|cx| listener.poll_accept(cx)).await {
+            Ok((socket, _)) => {
+                // Without it the head of an answer would wait for the acknowledgement of the last one. A socket that is gone by now
+                // shows itself at the first read.
+                let _gone = socket.set_nodelay(true);
+                let open = Open::new(Rc::clone(&worker));
+                tokio::task::spawn_local(async move {
+                    client::serve(&open.0, socket).await;
+                });
+            }
+            // The listener has been shut down.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return,
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR)) => {}
+            Err(e) => {
+                tracing::warn!(error = %e, "failed to accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Counts an open connection.
+struct Open<S: Stream>(Rc<Worker<S>>);
+
+impl<S: Stream> Open<S> {
+    fn new(worker: Rc<Worker<S>>) -> Self {
+        worker.connections.set(worker.connections.get() + 1);
+        worker.stats.connections.add(1);
+        Self(worker)
+    }
+}
+
+impl<S: Stream> Drop for Open<S> {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get() - 1);
+        self.0.stats.connections.subtract(1);
+        self.0.vacancy.notify_waiters();
+    }
+}
