@@ -1,20 +1,22 @@
 //! Coarse deadlines of one worker.
 //!
 //! A deadline is one number in a list that is looked through every [`TICK`]: setting it costs a store, however many there are, and a
-//! look through ten thousand of them costs some ten microseconds. This file is the only one of the data plane that reads the clock.
+//! look through ten thousand of them costs some ten microseconds. Only this file of the data plane
+//! asks the clock.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::policy::Millis;
 
 /// How late a deadline may fire.
 pub(super) const TICK: Duration = Duration::from_millis(25);
 
 pub(super) struct Timers {
-    start: Instant,
+    clock: Clock,
     /// Time of the last look.
     coarse: Cell<Millis>,
     entries: RefCell<Vec<Entry>>,
@@ -30,12 +32,12 @@ const NEVER: Millis = Millis::MAX;
 
 impl Timers {
     pub(super) fn new() -> Self {
-        Self { start: Instant::now(), coarse: Cell::new(0), entries: RefCell::default(), free: RefCell::default() }
+        Self { clock: Clock::start(), coarse: Cell::new(0), entries: RefCell::default(), free: RefCell::default() }
     }
 
     /// Time since the worker started.
     pub(super) fn elapsed(&self) -> Duration {
-        self.start.elapsed()
+        self.clock.now()
     }
 
     pub(super) fn now(&self) -> Millis {
