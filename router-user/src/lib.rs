@@ -1,8 +1,10 @@
 //! `ilb`, the inference load balancer, as a library. ARCHITECTURE.md has the map.
 
+pub mod admin;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod data;
 pub mod io;
 pub mod kernel;
 pub mod model;

@@ -1,1 +1,44 @@
-fn main() {}
+//! The binary `ilb`: arguments in, exit code out.
+
+mod app;
+mod ask;
+mod cli;
+mod offline;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command, KernelCommand};
+
+fn main() -> ExitCode {
+    router_user::telemetry::start_logs();
+    match dispatch(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            if error.is::<app::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Run(args) => serve(app::run(args)),
+        Command::Proxy(args) => serve(app::proxy(args)),
+        Command::Control(args) => serve(app::control(args)),
+        Command::Check { file } => offline::check(&file),
+        Command::Solve { file, json } => offline::solve(&file, json),
+        Command::Explain(args) => offline::explain(args),
+        Command::Status(args) => serve(ask::status(args)),
+        Command::Engines(args) => serve(ask::engines(args)),
+        Command::Weights(args) => serve(ask::weights(args)),
+        Command::Kernel { command: KernelCommand::Status { pin_dir, json } } => offline::kernel_status(&pin_dir, json),
+        Command::Kernel { command: KernelCommand::Detach { pin_dir } } => offline::kernel_detach(&pin_dir),
+    }
+}
+
+/// Runs cold-path work on a small runtime; the request path has threads of its own.
+fn serve(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

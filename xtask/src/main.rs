@@ -2,8 +2,10 @@
 
 mod build_ebpf;
 mod command;
+mod run;
 mod setup;
 mod test;
+mod tidy;
 mod toolchain;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +26,12 @@ enum Task {
     Setup(setup::Options),
     /// Builds the eBPF object that the `ilb` binary embeds.
     BuildEbpf,
+    /// Sets up, builds everything and shows a routed fleet: false engines, control plane, a proxy per cluster, load, a live table.
+    Run(run::Options),
+    /// Runs ilb before two real llama.cpp engines with a tiny model.
+    RealEngine(run::Options),
+    /// Checks formatting, lints and licences.
+    Tidy,
     /// Runs every test; the kernel tests need root and say so.
     Test(test::Options),
 }
@@ -33,6 +41,9 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().task {
         Task::Setup(options) => setup::setup(&options),
         Task::BuildEbpf => build_ebpf::build_ebpf(&root),
+        Task::Run(options) => run::demo(&root, &options),
+        Task::RealEngine(options) => run::real_engine(&root, &options),
+        Task::Tidy => tidy::tidy(&root),
         Task::Test(options) => test::test(&root, &options),
     }
 }

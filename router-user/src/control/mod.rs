@@ -9,7 +9,7 @@ mod health;
 mod pins;
 mod server;
 
-pub use controller::{Command, ControlStatus, Controller, ControllerHandle};
+pub use controller::{Command, CommandError, ControlStatus, Controller, ControllerHandle};
 pub use demand::{DemandEstimate, ReportError};
 pub use pins::{PinError, PinRequest};
 pub use server::{router, serve};

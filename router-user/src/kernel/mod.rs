@@ -23,6 +23,7 @@ mod pins;
 mod plane;
 mod seats;
 mod status;
+mod text;
 
 pub use error::KernelError;
 pub use pins::DEFAULT_PIN_DIR;

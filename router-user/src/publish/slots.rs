@@ -5,7 +5,7 @@
 //! to others and moves none of theirs, and the same weights give the same table in every process and in the kernel.
 //! Source: weighted rendezvous, Schindler & Thaler, "Weighted distributed hash tables" (SPAA 2005) and its logarithmic method.
 
-use router_common::slot::{NO_ENGINE, RANKS, SLOTS, Slot, SlotBank, mix64};
+use router_common::slot::{NO_ENGINE, RANKS, SLOTS, Slot, mix64};
 
 use crate::model::EngineId;
 
@@ -32,7 +32,7 @@ pub struct Candidate {
 
 /// Slot -> engines in rank order.
 pub struct SlotTable {
-    bank: Box<SlotBank>,
+    slots: Box<[Slot; SLOTS]>,
 }
 
 impl SlotTable {
@@ -40,9 +40,9 @@ impl SlotTable {
     ///
     /// Shape: any number of candidates, each engine at most once. Cost: one hash, logarithm and compare per (slot, candidate).
     pub fn build(candidates: &[Candidate]) -> Self {
-        let mut bank = Box::new(SlotBank { slots: [[NO_ENGINE; RANKS]; SLOTS] });
+        let mut slots = Box::new([[NO_ENGINE; RANKS]; SLOTS]);
         let weighted: Vec<(f64, Candidate)> = candidates.iter().map(|c| (c.weight.max(LAST_RESORT_WEIGHT), *c)).collect();
-        for (number, slot) in bank.slots.iter_mut().enumerate() {
+        for (number, slot) in slots.iter_mut().enumerate() {
             let mut best = [(f64::NEG_INFINITY, NO_ENGINE); RANKS];
             for (weight, candidate) in &weighted {
                 let score = weight / exponential(number, candidate.key);
@@ -56,22 +56,17 @@ impl SlotTable {
             }
             *slot = best.map(|(_, engine)| engine);
         }
-        Self { bank }
+        Self { slots }
     }
 
     /// The engines of the slot that a mixed key falls on, best first, padded with [`NO_ENGINE`].
     #[inline]
     pub fn ranks(&self, slot: usize) -> &Slot {
-        &self.bank.slots[slot]
+        &self.slots[slot]
     }
 
     pub fn slots(&self) -> &[Slot; SLOTS] {
-        &self.bank.slots
-    }
-
-    /// The table in the form the kernel shares.
-    pub fn bank(&self) -> &SlotBank {
-        &self.bank
+        &self.slots
     }
 }
 

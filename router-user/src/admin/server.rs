@@ -1,0 +1,190 @@
+//! Answers operators on the Unix socket, and Prometheus and probes on TCP.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+
+use super::metrics;
+use super::view::{EngineView, EnginesView, RouteView, StatusView, UnpinRequest, WeightView, WeightsView};
+use crate::clock::{Clock, unix_ms};
+use crate::control::{Command, CommandError, ControllerHandle, PinRequest};
+use crate::data::DataRole;
+use crate::publish::snapshot::Snapshot;
+
+/// What this process runs, for those who ask.
+#[derive(Clone)]
+pub struct AdminState {
+    pub clock: Clock,
+    pub controller: Option<ControllerHandle>,
+    pub data: Option<Arc<DataRole>>,
+}
+
+/// Serves operators on a Unix socket that only this user can reach.
+///
+/// Errors: another ilb answers there already, or the socket cannot be made.
+pub async fn serve_socket(state: AdminState, path: &Path) -> anyhow::Result<()> {
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+    }
+    if UnixStream::connect(path).await.is_ok() {
+        anyhow::bail!("another ilb answers at {} already; name another socket with --socket", path.display());
+    }
+    // What is left of a process that died; nothing answered there.
+    if path.exists() {
+        std::fs::remove_file(path).with_context(|| format!("remove the stale socket {}", path.display()))?;
+    }
+    let listener = UnixListener::bind(path).with_context(|| format!("listen on {}", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+        .with_context(|| format!("protect {}", path.display()))?;
+    let router = Router::new()
+        .route("/v1/status", get(async |State(state): State<AdminState>| Json(state.status())))
+        .route("/v1/engines", get(engines))
+        .route("/v1/weights", get(weights))
+        .route("/v1/pins", axum::routing::post(pin).delete(unpin))
+        .with_state(state);
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "the admin socket ended");
+        }
+    });
+    Ok(())
+}
+
+/// Serves `/metrics`, `/healthz` and `/readyz`.
+///
+/// Errors: the address cannot be bound.
+pub async fn serve_tcp(state: AdminState, address: std::net::SocketAddr) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address} (admin.listen)"))?;
+    let router = Router::new()
+        .route("/metrics", get(async |State(state): State<AdminState>| metrics_text(&state)))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(async |State(state): State<AdminState>| ready(&state)))
+        .with_state(state);
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "the admin port ended");
+        }
+    });
+    Ok(())
+}
+
+impl AdminState {
+    /// The snapshot in force: what the data plane applies, or else what the controller published last.
+    pub(super) fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        match (&self.data, &self.controller) {
+            (Some(data), _) => data.plane.routes.load().as_ref().map(|routes| Arc::clone(&routes.snapshot)),
+            (None, Some(controller)) => controller.snapshots.borrow().clone(),
+            (None, None) => None,
+        }
+    }
+
+    pub(super) fn status(&self) -> StatusView {
+        let snapshot = self.snapshot();
+        StatusView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: self.clock.now().as_secs_f64(),
+            generation: snapshot.as_ref().map(|s| s.generation),
+            snapshot_age_s: snapshot.as_ref().map(|s| age(s).as_secs_f64()),
+            status: snapshot.as_ref().map(|s| s.status),
+            objective_ms: snapshot.as_ref().map(|s| s.objective_ms),
+            control: self.controller.as_ref().map(|c| c.status.borrow().clone()),
+            proxy: self.data.as_ref().map(|data| data.view()),
+            kernel: self.data.as_ref().and_then(|data| data.kernel_status()),
+            kernel_error: self.data.as_ref().and_then(|data| data.kernel_error.clone()),
+        }
+    }
+}
+
+/// Age of a snapshot by the wall clock; zero when that clock was set back.
+pub(super) fn age(snapshot: &Snapshot) -> Duration {
+    Duration::from_millis(unix_ms().saturating_sub(snapshot.published_unix_ms))
+}
+
+async fn engines(State(state): State<AdminState>) -> Json<EnginesView> {
+    let Some(snapshot) = state.snapshot() else { return Json(EnginesView::default()) };
+    let health = state.controller.as_ref().map(|c| c.status.borrow().engines.clone());
+    let live = state.data.as_ref().map(|data| data.live_engines());
+    let view = |entry: &crate::publish::snapshot::EngineEntry| EngineView {
+        engine: entry.name.clone(),
+        region: entry.region.clone(),
+        address: entry.address,
+        capacity_rps: entry.capacity_rps,
+        load_rps: entry.load_rps,
+        utilisation: if entry.capacity_rps > 0.0 { entry.load_rps / entry.capacity_rps } else { 0.0 },
+        latency_ms: entry.latency_ms,
+        price_ms: entry.price_ms,
+        ready: health.as_ref().and_then(|h| h.iter().find(|e| e.engine == entry.name)).map(|e| e.ready),
+        live: live.as_ref().and_then(|l| l.get(&entry.name).cloned()),
+    };
+    Json(EnginesView(snapshot.engines.iter().map(view).collect()))
+}
+
+async fn weights(State(state): State<AdminState>) -> Response {
+    let Some(snapshot) = state.snapshot() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "no snapshot yet").into_response();
+    };
+    let picks = state.data.as_ref().map(|data| (data.cluster.clone(), data.picks()));
+    let routes = (snapshot.routes.iter())
+        .map(|route| {
+            let (cluster, class) = (&snapshot.clusters[route.cluster.index()].name, &snapshot.classes[route.class.index()].name);
+            let own = picks.as_ref().filter(|(own, _)| own == cluster).map(|(_, picks)| picks);
+            let weight = |share: &crate::publish::snapshot::Share| {
+                let engine = &snapshot.engines[share.engine.index()].name;
+                let key = (class.clone(), engine.clone());
+                WeightView { engine: engine.clone(), weight: share.weight, picks: own.map(|p| p.get(&key).copied().unwrap_or(0)) }
+            };
+            RouteView {
+                cluster: cluster.clone(),
+                class: class.clone(),
+                demand_rps: route.demand_rps,
+                shed_frac: route.shed_frac,
+                pinned: route.pinned,
+                weights: route.weights.iter().map(weight).collect(),
+            }
+        })
+        .collect();
+    Json(WeightsView { generation: snapshot.generation, routes }).into_response()
+}
+
+async fn pin(State(state): State<AdminState>, Json(pin): Json<PinRequest>) -> Response {
+    command(&state, |done| Command::Pin(pin, done)).await
+}
+
+async fn unpin(State(state): State<AdminState>, Json(UnpinRequest { cluster, class }): Json<UnpinRequest>) -> Response {
+    command(&state, |done| Command::Unpin { cluster, class, done }).await
+}
+
+async fn command<T: serde::Serialize>(
+    state: &AdminState,
+    command: impl FnOnce(tokio::sync::oneshot::Sender<Result<T, CommandError>>) -> Command,
+) -> Response {
+    let Some(controller) = &state.controller else {
+        let message = "this ilb runs no control plane; name the controller's socket with --socket";
+        return (StatusCode::CONFLICT, message).into_response();
+    };
+    match controller.ask(command).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    }
+}
+
+fn metrics_text(state: &AdminState) -> Response {
+    ([(header::CONTENT_TYPE, crate::telemetry::Exposition::CONTENT_TYPE)], metrics::exposition(state)).into_response()
+}
+
+/// Ready is who can decide a request: a data plane with a snapshot, or a controller that has published one.
+fn ready(state: &AdminState) -> Response {
+    match state.snapshot() {
+        Some(snapshot) => (StatusCode::OK, format!("generation {}\n", snapshot.generation)).into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "no snapshot yet\n").into_response(),
+    }
+}

@@ -1,0 +1,160 @@
+//! The views as tables for people.
+
+use std::fmt;
+
+use super::view::{EnginesView, StatusView, WeightsView};
+
+/// Rows of cells in columns as wide as they need to be; numbers to the right.
+struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(head: &[&str]) -> Self {
+        Self { rows: vec![head.iter().map(|&h| h.to_owned()).collect()] }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) || cell == "-";
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let right = column > 0 && self.rows.get(1).is_some_and(|first| is_number(&first[column]));
+                let width = width(column);
+                let cell = if right { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+                line.push_str(&cell);
+                line.push_str("  ");
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+fn or_dash(value: Option<impl fmt::Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| v.to_string())
+}
+
+impl fmt::Display for StatusView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "ilb {}, up {:.0} s", self.version, self.uptime_s)?;
+        match (self.generation, self.snapshot_age_s, self.objective_ms, self.status) {
+            (Some(generation), Some(age), Some(objective), Some(status)) => writeln!(
+                f,
+                "snapshot  generation {generation}, {age:.0} s old, {}, expected mean latency {objective:.1} ms",
+                format!("{status:?}").to_lowercase()
+            )?,
+            _ => writeln!(f, "snapshot  none yet")?,
+        }
+        if let Some(control) = &self.control {
+            writeln!(
+                f,
+                "control   {} plans, {} published, {} failed; last took {:.1} ms: {}",
+                control.plans, control.published, control.failures, control.last_plan_ms, control.last_decision
+            )?;
+            for cluster in &control.clusters {
+                let demand: Vec<String> = cluster.demand_rps.iter().map(|(class, rps)| format!("{class} {rps:.1}/s")).collect();
+                let source = if cluster.measured { "measured" } else { "configured" };
+                writeln!(f, "          cluster {}: {} ({source})", cluster.cluster, demand.join(", "))?;
+            }
+            for engine in control.engines.iter().filter(|e| !e.ready) {
+                writeln!(f, "          engine {} does not answer its health probe", engine.engine)?;
+            }
+        }
+        if let Some(proxy) = &self.proxy {
+            let listen: Vec<String> = proxy.listen.iter().map(ToString::to_string).collect();
+            writeln!(f, "proxy     cluster {}, listening on {}, {}", proxy.cluster, listen.join(", "), proxy.io)?;
+            let counted = |counts: &[(String, u64)]| {
+                let counts: Vec<String> = counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} {n}")).collect();
+                if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+            };
+            writeln!(f, "          requests: {}; retries: {}", counted(&proxy.outcomes), counted(&proxy.retries))?;
+            if let Some(error) = &proxy.controller_error {
+                writeln!(f, "          the controller does not answer, the last snapshot keeps serving: {error}")?;
+            }
+        }
+        if let Some(kernel) = &self.kernel {
+            let shown = |key: &str| kernel[key].as_str().map_or_else(|| kernel[key].to_string(), str::to_owned);
+            writeln!(f, "kernel    service {}, generation {}; more: ilb kernel status", shown("service"), shown("generation"))?;
+        }
+        if let Some(error) = &self.kernel_error {
+            writeln!(f, "kernel    off: {error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for EnginesView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(&[
+            "ENGINE",
+            "REGION",
+            "ADDRESS",
+            "READY",
+            "CAPACITY/S",
+            "PLANNED/S",
+            "LOAD",
+            "EXPECTED MS",
+            "IN FLIGHT",
+            "PICKS",
+            "FAILURES",
+            "TTFT MS",
+            "LATENCY MS",
+        ]);
+        for engine in &self.0 {
+            let live = engine.live.as_ref();
+            let ready = match (engine.ready, live.map(|l| l.available)) {
+                (Some(false), _) => "no",
+                (_, Some(false)) => "out",
+                (Some(true), _) | (_, Some(true)) => "yes",
+                _ => "-",
+            };
+            table.rows.push(vec![
+                engine.engine.clone(),
+                engine.region.clone(),
+                engine.address.to_string(),
+                ready.to_owned(),
+                format!("{:.1}", engine.capacity_rps),
+                format!("{:.1}", engine.load_rps),
+                format!("{:.1}%", engine.utilisation * 100.0),
+                format!("{:.0}", engine.latency_ms),
+                or_dash(live.map(|l| l.in_flight)),
+                or_dash(live.map(|l| l.picks)),
+                or_dash(live.map(|l| l.failures)),
+                or_dash(live.and_then(|l| l.ttft_ms).map(|ms| format!("{ms:.0}"))),
+                or_dash(live.and_then(|l| l.latency_ms).map(|ms| format!("{ms:.0}"))),
+            ]);
+        }
+        table.fmt(f)
+    }
+}
+
+impl fmt::Display for WeightsView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "generation {}", self.generation)?;
+        let mut table = Table::new(&["CLUSTER", "CLASS", "ENGINE", "WEIGHT", "PLANNED/S", "PICKS", "ACHIEVED", "NOTE"]);
+        for route in &self.routes {
+            let picks: u64 = route.weights.iter().filter_map(|w| w.picks).sum();
+            let mut note = if route.pinned { "set by hand".to_owned() } else { String::new() };
+            if route.shed_frac > 0.0 {
+                note = format!("{note}{}sheds {:.1}%", if note.is_empty() { "" } else { ", " }, route.shed_frac * 100.0);
+            }
+            for weight in &route.weights {
+                table.rows.push(vec![
+                    route.cluster.clone(),
+                    route.class.clone(),
+                    weight.engine.clone(),
+                    format!("{:.4}", weight.weight),
+                    format!("{:.1}", weight.weight * route.demand_rps * (1.0 - route.shed_frac)),
+                    or_dash(weight.picks),
+                    or_dash(weight.picks.filter(|_| picks > 0).map(|n| format!("{:.4}", n as f64 / picks as f64))),
+                    note.clone(),
+                ]);
+            }
+        }
+        table.fmt(f)
+    }
+}

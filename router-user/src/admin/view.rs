@@ -1,0 +1,110 @@
+//! What a running ilb shows, as plain data; the JSON of `--json` is exactly this.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::ControlStatus;
+use crate::publish::snapshot::Status;
+
+/// `ilb status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatusView {
+    pub version: String,
+    pub uptime_s: f64,
+    /// Of the snapshot in force; `None` before the first one.
+    pub generation: Option<u64>,
+    pub snapshot_age_s: Option<f64>,
+    pub status: Option<Status>,
+    pub objective_ms: Option<f64>,
+    pub control: Option<ControlStatus>,
+    pub proxy: Option<ProxyView>,
+    /// The kernel plane's status, as `ilb kernel status --json` prints it.
+    pub kernel: Option<serde_json::Value>,
+    /// Why there is no kernel plane although it is enabled.
+    pub kernel_error: Option<String>,
+}
+
+/// One data plane.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProxyView {
+    pub cluster: String,
+    pub listen: Vec<SocketAddr>,
+    /// The IO driver in use.
+    pub io: String,
+    /// Requests by how they ended; each is counted once.
+    pub outcomes: Vec<(String, u64)>,
+    /// Requests sent to an engine once more, by reason.
+    pub retries: Vec<(String, u64)>,
+    /// Last failure to reach the controller, while it lasts.
+    pub controller_error: Option<String>,
+}
+
+/// `ilb engines`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EnginesView(pub Vec<EngineView>);
+
+/// One engine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EngineView {
+    pub engine: String,
+    pub region: String,
+    pub address: SocketAddr,
+    pub capacity_rps: f64,
+    /// Planned load.
+    pub load_rps: f64,
+    pub utilisation: f64,
+    /// Expected time in the engine at that load.
+    pub latency_ms: f64,
+    pub price_ms: f64,
+    /// The controller's verdict; `None` without one in this process.
+    pub ready: Option<bool>,
+    /// Seen by this process's data plane; `None` without one.
+    pub live: Option<LiveEngine>,
+}
+
+/// What one data plane sees of an engine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LiveEngine {
+    pub in_flight: u64,
+    pub picks: u64,
+    pub failures: u64,
+    /// Mean over all its requests since the start.
+    pub ttft_ms: Option<f64>,
+    pub latency_ms: Option<f64>,
+    pub available: bool,
+}
+
+/// `ilb weights`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WeightsView {
+    pub generation: u64,
+    pub routes: Vec<RouteView>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RouteView {
+    pub cluster: String,
+    pub class: String,
+    pub demand_rps: f64,
+    pub shed_frac: f64,
+    pub pinned: bool,
+    pub weights: Vec<WeightView>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WeightView {
+    pub engine: String,
+    pub weight: f64,
+    /// Requests this process's data plane sent there since its start; `None` for other clusters' routes.
+    pub picks: Option<u64>,
+}
+
+/// Body of a request to take back pins; what is missing matches all.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnpinRequest {
+    pub cluster: Option<String>,
+    pub class: Option<String>,
+}

@@ -1,0 +1,234 @@
+//! The one place where adapters are wired to the core: the roles `run`, `proxy` and `control`.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use router_user::admin::{self, AdminState};
+use router_user::clock::Clock;
+use router_user::config::{Config, ConfigErrors};
+use router_user::control::{self, Controller, ControllerHandle};
+use router_user::data::{self, DataRole, KernelRole, Source};
+use router_user::io::IoChoice;
+use router_user::kernel::{KernelConfig, KernelPlane};
+use router_user::proxy::{self, DataPlane, ProxyHandle};
+use router_user::publish::store::{DirStore, HttpSource};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::{Admin, Control, Serve};
+
+/// How long streams may go on after the process was asked to stop.
+const GRACE: Duration = Duration::from_secs(30);
+/// How often the kernel's rare events are passed to the log.
+const KERNEL_EVENTS: Duration = Duration::from_secs(1);
+
+/// A mistake in what the user asked for; the process ends with exit code 2.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UsageError {
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    #[error("{0}")]
+    Arguments(String),
+}
+
+pub(crate) fn load(file: &Path) -> Result<Config, UsageError> {
+    Ok(router_user::config::load(file)?)
+}
+
+/// `ilb run`: control plane, data plane and kernel plane in one process.
+pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
+    let (config, cluster) = prepare(&args)?;
+    let clock = Clock::start();
+    let (controller, address) = start_controller(&config, clock).await?;
+    tracing::info!(%address, "data planes of other processes can join here");
+    let source = Source::Local(controller.clone());
+    let (handle, role) = start_data(&config, &args, cluster, source, clock).await?;
+    serve_admin(AdminState { clock, controller: Some(controller), data: Some(role) }, &config).await?;
+    stop_signal().await?;
+    stop(handle).await;
+    Ok(())
+}
+
+/// `ilb proxy`: one cluster's data plane.
+pub(crate) async fn proxy(args: Serve) -> anyhow::Result<()> {
+    let (config, cluster) = prepare(&args)?;
+    let clock = Clock::start();
+    let source = Source::Remote(HttpSource::new(&config.store.url));
+    let (handle, role) = start_data(&config, &args, cluster, source, clock).await?;
+    serve_admin(AdminState { clock, controller: None, data: Some(role) }, &config).await?;
+    stop_signal().await?;
+    stop(handle).await;
+    Ok(())
+}
+
+/// `ilb control`: the control plane alone.
+pub(crate) async fn control(args: Control) -> anyhow::Result<()> {
+    let mut config = load(&args.config)?;
+    override_admin(&mut config, &args.admin);
+    if let Some(listen) = args.listen {
+        config.control.listen = listen;
+    }
+    let (config, clock) = (Arc::new(config), Clock::start());
+    let (controller, address) = start_controller(&config, clock).await?;
+    tracing::info!(%address, store = %config.store.dir.display(), "control plane started");
+    serve_admin(AdminState { clock, controller: Some(controller), data: None }, &config).await?;
+    stop_signal().await
+}
+
+/// Reads the configuration, lets the arguments override it, and finds out which cluster this is.
+fn prepare(args: &Serve) -> Result<(Arc<Config>, String), UsageError> {
+    let mut config = load(&args.config)?;
+    override_admin(&mut config, &args.admin);
+    if !args.listen.is_empty() {
+        config.proxy.listen.clone_from(&args.listen);
+    }
+    for (engine, _) in &args.via {
+        if config.fleet.engine(engine).is_none() {
+            return Err(UsageError::Arguments(format!("--via names the unknown engine {engine:?}")));
+        }
+    }
+    let names = || config.fleet.clusters.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ");
+    let cluster = match (&args.cluster, &config.fleet.clusters[..]) {
+        (Some(name), _) if config.fleet.cluster(name).is_some() => name.clone(),
+        (Some(name), _) => {
+            return Err(UsageError::Arguments(format!(
+                "--cluster names the unknown cluster {name:?}; wanted one of {}",
+                names()
+            )));
+        }
+        (None, [only]) => only.name.clone(),
+        (None, _) => {
+            let message = format!("the configuration has several clusters; say with --cluster which one this is: {}", names());
+            return Err(UsageError::Arguments(message));
+        }
+    };
+    Ok((Arc::new(config), cluster))
+}
+
+fn override_admin(config: &mut Config, admin: &Admin) {
+    if let Some(listen) = admin.admin_listen {
+        config.admin.listen = Some(listen);
+    }
+    if let Some(socket) = &admin.socket {
+        config.admin.socket.clone_from(socket);
+    }
+}
+
+async fn start_controller(config: &Arc<Config>, clock: Clock) -> anyhow::Result<(ControllerHandle, SocketAddr)> {
+    let controller = Controller::start(Arc::clone(config), clock)?;
+    let listen = config.control.listen;
+    let address =
+        control::serve(controller.clone(), listen).await.with_context(|| format!("listen on {listen} (control.listen)"))?;
+    Ok((controller, address))
+}
+
+/// Starts a data plane: first whatever snapshot can be had here, then the workers, then the followers of the controller.
+async fn start_data(
+    config: &Arc<Config>,
+    args: &Serve,
+    cluster: String,
+    source: Source,
+    clock: Clock,
+) -> anyhow::Result<(ProxyHandle, Arc<DataRole>)> {
+    let via: HashMap<String, SocketAddr> = args.via.iter().cloned().collect();
+    let plane = DataPlane::new(cluster.clone(), via);
+    let handle = start_workers(config, args.io, &plane)?;
+    let (kernel, kernel_error) = attach_kernel(config);
+    let role = Arc::new(DataRole {
+        cluster,
+        plane,
+        listen: handle.local_addrs().to_vec(),
+        io: handle.io().to_string(),
+        kernel,
+        kernel_error,
+        controller_error: Default::default(),
+    });
+    let store = DirStore::open(&config.store.dir)?;
+    let first = data::first_snapshot(&config.fleet, &store)?;
+    data::apply(&role, &store, Arc::new(first)).await?;
+    tracing::info!(cluster = role.cluster, listen = ?role.listen, io = role.io, "data plane started");
+    tokio::spawn(data::follow(Arc::clone(&role), source.clone(), store));
+    tokio::spawn(data::report_demand(Arc::clone(&role), source, clock, config.control.period));
+    if role.kernel.is_some() {
+        tokio::spawn(log_kernel_events(Arc::clone(&role)));
+    }
+    Ok((handle, role))
+}
+
+fn start_workers(config: &Config, io: IoChoice, plane: &Arc<DataPlane>) -> anyhow::Result<ProxyHandle> {
+    let settings = proxy::ProxyConfig {
+        listen: config.proxy.listen.clone(),
+        workers: config.proxy.workers,
+        connections_max: config.proxy.max_connections,
+        body_bytes_max: config.proxy.max_body_bytes,
+        engine_in_flight_max: config.proxy.max_in_flight_per_engine,
+        connect_timeout: config.proxy.connect_timeout,
+        ttft_timeout: config.proxy.ttft_timeout,
+        gap_timeout: config.proxy.gap_timeout,
+        ..proxy::ProxyConfig::default()
+    };
+    Ok(proxy::start(&settings, io, Arc::clone(plane))?)
+}
+
+/// Attaches the kernel plane if it is enabled. Without privileges, or when anything else is missing, the proxy goes on alone.
+fn attach_kernel(config: &Config) -> (Option<KernelRole>, Option<String>) {
+    if !config.kernel.enabled {
+        return (None, None);
+    }
+    let kernel = KernelConfig {
+        service: config.kernel.service,
+        pin_dir: config.kernel.pin_dir.clone(),
+        cgroup: config.kernel.cgroup.clone(),
+    };
+    match KernelPlane::attach(&kernel) {
+        Ok(plane) => {
+            let class = config.fleet.classes[config.kernel.class.index()].name.clone();
+            (Some(KernelRole::new(plane, class)), None)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "no kernel plane; the proxy goes on alone");
+            (None, Some(error.to_string()))
+        }
+    }
+}
+
+async fn log_kernel_events(role: Arc<DataRole>) {
+    let mut ticks = tokio::time::interval(KERNEL_EVENTS);
+    loop {
+        ticks.tick().await;
+        if let Some(kernel) = &role.kernel {
+            kernel.log_events();
+        }
+    }
+}
+
+async fn serve_admin(state: AdminState, config: &Config) -> anyhow::Result<()> {
+    admin::serve_socket(state.clone(), &config.admin.socket).await?;
+    if let Some(listen) = config.admin.listen {
+        admin::serve_tcp(state, listen).await?;
+    }
+    Ok(())
+}
+
+/// Waits for SIGINT or SIGTERM.
+async fn stop_signal() -> anyhow::Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+/// Lets streams finish, up to [`GRACE`]; a second signal ends it at once.
+async fn stop(handle: ProxyHandle) {
+    tracing::info!(grace_s = GRACE.as_secs(), "stopping; streams in flight may finish");
+    let finished = tokio::task::spawn_blocking(move || handle.shutdown(GRACE));
+    tokio::select! {
+        outcome = finished => if let Err(error) = outcome { tracing::error!(%error, "the workers did not stop cleanly") },
+        _ = stop_signal() => tracing::warn!("stopping at once"),
+    }
+}

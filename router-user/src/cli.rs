@@ -1,0 +1,201 @@
+//! Arguments of `ilb`: nouns show, verbs change.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use router_user::io::IoChoice;
+
+/// The inference load balancer: spreads LLM requests over engines in many regions by weights that minimise end-to-end latency.
+///
+/// A control plane solves for the weights and explains each of them; data planes decide every request locally from the last
+/// published snapshot; no request ever waits for the control plane.
+///
+/// First steps: `ilb check FILE` reads a configuration, `ilb solve FILE` plans it offline, `ilb explain FILE` says why,
+/// and `ilb run -c FILE` serves it. Logs go to stderr; ILB_LOG sets their level (error, warn, info, debug, or module=level).
+///
+/// Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+#[derive(Debug, Parser)]
+#[command(name = "ilb", version, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start control plane, data plane and (if enabled) kernel plane in one process.
+    Run(Serve),
+    /// Start one cluster's data plane alone; it pulls snapshots from the controller and outlives it.
+    Proxy(Serve),
+    /// Start the control plane alone.
+    Control(Control),
+    /// Read a configuration and print it with every default, or every mistake with its place.
+    Check {
+        /// Configuration file.
+        file: PathBuf,
+    },
+    /// Plan a configuration offline and print weights, loads and prices.
+    Solve {
+        /// Configuration file.
+        file: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say for each weight and each zero why it is what it is: its marginal cost against the price of its (cluster, class), in ms.
+    Explain(Explain),
+    /// Show what a running ilb does: roles, generation and age of its snapshot, outcomes of requests.
+    Status(Ask),
+    /// Show the engines a running ilb knows, with their planned and live load.
+    Engines(Ask),
+    /// Show the weights in force, or change them.
+    Weights(Weights),
+    /// Show the kernel plane, or remove it.
+    Kernel {
+        #[command(subcommand)]
+        command: KernelCommand,
+    },
+}
+
+/// What to serve, and where.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Configuration file.
+    #[arg(short, long, default_value = "ilb.toml")]
+    pub(crate) config: PathBuf,
+    /// The cluster whose data plane this is; needed where the file has several.
+    #[arg(long)]
+    pub(crate) cluster: Option<String>,
+    /// Where clients connect, instead of proxy.listen; may be repeated.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// How to do socket IO: io_uring where the kernel allows it (auto), or one of the two by name.
+    #[arg(long, value_name = "auto|uring|epoll", default_value = "auto")]
+    pub(crate) io: IoChoice,
+    /// Reach an engine by another address than the published one; may be repeated.
+    #[arg(long, value_name = "ENGINE=IP:PORT", value_parser = via)]
+    pub(crate) via: Vec<(String, SocketAddr)>,
+    #[command(flatten)]
+    pub(crate) admin: Admin,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Control {
+    /// Configuration file.
+    #[arg(short, long, default_value = "ilb.toml")]
+    pub(crate) config: PathBuf,
+    /// Where data planes pull snapshots, instead of control.listen.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) admin: Admin,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Admin {
+    /// Where to serve /metrics, /healthz and /readyz, instead of admin.listen.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) admin_listen: Option<SocketAddr>,
+    /// Unix socket for the commands of this program, instead of admin.socket.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// Configuration file.
+    pub(crate) file: PathBuf,
+    /// Only this cluster.
+    #[arg(long)]
+    pub(crate) cluster: Option<String>,
+    /// Only this class.
+    #[arg(long)]
+    pub(crate) class: Option<String>,
+    /// Only this engine.
+    #[arg(long)]
+    pub(crate) engine: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How to ask a running ilb.
+#[derive(Debug, Args)]
+pub(crate) struct Ask {
+    /// Unix socket of the running ilb.
+    #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
+    pub(crate) socket: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Weights {
+    #[command(subcommand)]
+    pub(crate) command: Option<WeightsCommand>,
+    #[command(flatten)]
+    pub(crate) ask: Ask,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WeightsCommand {
+    /// Set the weights of one (cluster, class) by hand; the plan works around them until they expire or are taken back.
+    ///
+    /// Example: ilb weights set --cluster b --class chat e2=0.5 e3=0.5 --ttl 10m
+    Set {
+        #[arg(long)]
+        cluster: String,
+        #[arg(long)]
+        class: String,
+        /// Engine and weight; the weights sum to 1.
+        #[arg(required = true, value_name = "ENGINE=WEIGHT", value_parser = weight)]
+        weights: Vec<(String, f64)>,
+        /// When the optimiser takes over again, such as 90s, 10m or 2h; never, if not given.
+        #[arg(long, value_parser = humantime::parse_duration)]
+        ttl: Option<Duration>,
+        #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
+        socket: PathBuf,
+    },
+    /// Take back weights set by hand: those of one cluster, one class, or all.
+    Unpin {
+        #[arg(long)]
+        cluster: Option<String>,
+        #[arg(long)]
+        class: Option<String>,
+        #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
+        socket: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KernelCommand {
+    /// Show programs, tables, listeners and counters that are attached in this kernel, with or without a running ilb.
+    Status {
+        /// Where maps and links are pinned.
+        #[arg(long, value_name = "PATH", default_value = "/sys/fs/bpf/ilb")]
+        pin_dir: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove every program, map and link; connections go where they would without ilb.
+    Detach {
+        /// Where maps and links are pinned.
+        #[arg(long, value_name = "PATH", default_value = "/sys/fs/bpf/ilb")]
+        pin_dir: PathBuf,
+    },
+}
+
+fn via(text: &str) -> Result<(String, SocketAddr), String> {
+    let (engine, address) = text.split_once('=').ok_or("wanted ENGINE=IP:PORT")?;
+    Ok((engine.to_owned(), address.parse().map_err(|_| format!("{address:?} is no IP:PORT"))?))
+}
+
+fn weight(text: &str) -> Result<(String, f64), String> {
+    let (engine, weight) = text.split_once('=').ok_or("wanted ENGINE=WEIGHT, such as e2=0.5")?;
+    Ok((engine.to_owned(), weight.parse().map_err(|_| format!("{weight:?} is no number"))?))
+}

@@ -1,0 +1,121 @@
+//! Follows the controller: each new snapshot is checked, kept on disk, and applied to kernel and proxy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::DataRole;
+use crate::control::{Command, ControllerHandle};
+use crate::model::{ClusterId, Fleet};
+use crate::plan::{Inputs, plan};
+use crate::publish::build;
+use crate::publish::routes::Routes;
+use crate::publish::snapshot::Snapshot;
+use crate::publish::store::{DemandReport, DirStore, HttpSource, LONG_POLL};
+
+/// First and longest wait before the controller is asked again after a failure.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_MOST: Duration = Duration::from_secs(5);
+
+/// Where snapshots come from and reports go.
+#[derive(Clone)]
+pub enum Source {
+    /// The controller runs in this process.
+    Local(ControllerHandle),
+    Remote(HttpSource),
+}
+
+impl Source {
+    async fn newer_than(&self, generation: u64) -> anyhow::Result<Option<Arc<Snapshot>>> {
+        match self {
+            Self::Local(controller) => Ok(controller.newer_than(generation, LONG_POLL).await),
+            Self::Remote(source) => Ok(source.newer_than(generation).await?.map(Arc::new)),
+        }
+    }
+
+    pub(super) async fn report(&self, report: DemandReport) -> anyhow::Result<()> {
+        match self {
+            Self::Local(controller) => Ok(controller.ask(|done| Command::Report(report, done)).await?),
+            Self::Remote(source) => Ok(source.report(&report).await?),
+        }
+    }
+}
+
+/// What a data plane starts from: the newest snapshot on its own disk, or else generation 0, planned here from the configuration, so
+/// that it serves before it has ever met a controller.
+///
+/// Errors: neither can be had.
+pub fn first_snapshot(fleet: &Fleet, store: &DirStore) -> anyhow::Result<Snapshot> {
+    if let Some(stored) = store.latest()? {
+        tracing::info!(generation = stored.generation, "starting from the stored snapshot");
+        return Ok(stored);
+    }
+    let plan = plan(fleet, &Inputs::from_fleet(fleet)).context("plan a first snapshot from the configuration")?;
+    tracing::info!("no stored snapshot; starting from the configuration's own plan, generation 0");
+    Ok(build::snapshot(fleet, &plan, 0, crate::clock::unix_ms()))
+}
+
+/// Applies every snapshot that the source publishes, for as long as the process runs.
+///
+/// A source that fails is asked again with growing pauses; what is applied meanwhile keeps serving.
+pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
+    let mut backoff = BACKOFF_FIRST;
+    // The first answer from a controller replaces what was planned or stored here, whatever its generation, unless it is older.
+    loop {
+        let current = role.plane.routes.load().as_ref().map_or(0, |routes| routes.snapshot.generation);
+        match source.newer_than(current).await {
+            Ok(newer) => {
+                if role.controller_error.swap(None).is_some() {
+                    tracing::info!("the controller answers again");
+                }
+                backoff = BACKOFF_FIRST;
+                let Some(snapshot) = newer else { continue };
+                if let Err(error) = apply(&role, &store, snapshot).await {
+                    tracing::error!(error = format!("{error:#}"), "a snapshot was not applied; the previous one stays");
+                    tokio::time::sleep(BACKOFF_MOST).await;
+                }
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                if role.controller_error.swap(Some(Arc::new(error.clone()))).is_none() {
+                    tracing::warn!(error, "the controller does not answer; the last snapshot keeps serving");
+                }
+                tokio::time::sleep(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MOST);
+            }
+        }
+    }
+}
+
+/// Checks a snapshot, keeps it on disk and swaps it in: the kernel first, then the proxy.
+///
+/// Errors: the snapshot is illegal or not for this cluster; nothing has changed then. A disk that cannot keep it and a kernel that
+/// cannot take it are logged, as requests can do without both.
+pub async fn apply(role: &Arc<DataRole>, store: &DirStore, snapshot: Arc<Snapshot>) -> anyhow::Result<()> {
+    snapshot.validate()?;
+    let Some(cluster) = snapshot.cluster(&role.cluster) else {
+        bail!("snapshot {} does not know cluster {:?}", snapshot.generation, role.cluster);
+    };
+    let (role, store) = (Arc::clone(role), store.clone());
+    // Tables of many engines take milliseconds, the disk and the kernel may block: none of it belongs on the runtime's thread.
+    tokio::task::spawn_blocking(move || apply_blocking(&role, &store, snapshot, cluster)).await.context("apply a snapshot")
+}
+
+fn apply_blocking(role: &DataRole, store: &DirStore, snapshot: Arc<Snapshot>, cluster: ClusterId) {
+    let generation = snapshot.generation;
+    let before = role.plane.routes.load_full();
+    let routes = Routes::build(Arc::clone(&snapshot), cluster, before.as_deref());
+    if let Some(kernel) = &role.kernel {
+        kernel.apply(&routes);
+    }
+    role.plane.apply(routes);
+    // Generation 0 is nobody's: every data plane can make its own again.
+    if generation > 0
+        && store.read(generation).ok().as_ref() != Some(&snapshot)
+        && let Err(error) = store.publish(&snapshot)
+    {
+        tracing::warn!(%error, generation, "the snapshot is in force but could not be kept on disk");
+    }
+    tracing::info!(generation, objective_ms = snapshot.objective_ms, "applied");
+}

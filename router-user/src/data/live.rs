@@ -1,0 +1,56 @@
+//! What the data plane's counters say, in the words of the admin API.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::DataRole;
+use crate::admin::{LiveEngine, ProxyView};
+use crate::policy::health::HealthState;
+
+impl DataRole {
+    pub fn view(&self) -> ProxyView {
+        let stats = self.plane.stats();
+        ProxyView {
+            cluster: self.cluster.clone(),
+            listen: self.listen.clone(),
+            io: self.io.clone(),
+            outcomes: stats.outcomes.iter().map(|(&outcome, &count)| (outcome.to_owned(), count)).collect(),
+            retries: stats.retries.iter().map(|(&reason, &count)| (reason.to_owned(), count)).collect(),
+            controller_error: self.controller_error.load().as_ref().map(|error| error.to_string()),
+        }
+    }
+
+    /// Engines by name.
+    pub fn live_engines(&self) -> HashMap<String, LiveEngine> {
+        let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
+        (self.plane.stats().engines.into_iter())
+            .map(|engine| {
+                let live = LiveEngine {
+                    in_flight: engine.in_flight,
+                    picks: engine.picks,
+                    failures: engine.connect_failures + engine.resets + engine.broken_streams + engine.served[4],
+                    ttft_ms: mean(engine.ttft_ms_sum, engine.ttft_count),
+                    latency_ms: mean(engine.end_to_end_ms_sum, engine.end_to_end_count),
+                    available: engine.health != Some(HealthState::Out),
+                };
+                (engine.engine, live)
+            })
+            .collect()
+    }
+
+    /// Picks by (class, engine).
+    pub fn picks(&self) -> HashMap<(String, String), u64> {
+        (self.plane.stats().classes.into_iter())
+            .flat_map(|class| class.picks.into_iter().map(move |(engine, picks)| ((class.class.clone(), engine), picks)))
+            .collect()
+    }
+
+    /// Requests that have arrived since the start, by class.
+    pub fn arrivals(&self) -> BTreeMap<String, u64> {
+        self.plane.stats().classes.into_iter().map(|class| (class.class, class.arrivals)).collect()
+    }
+
+    pub fn kernel_status(&self) -> Option<serde_json::Value> {
+        let status = self.kernel.as_ref()?.status()?;
+        Some(serde_json::to_value(status).expect("a status has only string keys and finite numbers"))
+    }
+}
