@@ -106,7 +106,7 @@ pub enum Reason {
     Unresolved { by_ms: f64 },
     /// Pins of others take all it may be given.
     FilledByPins,
-    /// Its share would have been too small to be worth a route.
+    /// Cheaper, but its share would have been too small to be worth a way of its own.
     Sliver,
     /// Cannot serve the class, whatever it costs.
     NotEligible { why: String },
@@ -176,9 +176,9 @@ fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, lo
         Ok(()) if weight > 0.0 && route.demand_rps <= NEGLIGIBLE_RPS => Reason::CheapestForFirst,
         Ok(()) if weight > 0.0 && rps <= NEGLIGIBLE_RPS => Reason::AllShed,
         Ok(()) if weight > 0.0 => Reason::AtPrice,
-        Ok(()) if route.pruned.contains(&load.engine) => Reason::Sliver,
         Ok(()) => match dearer_ms {
             Some(by_ms) if by_ms > TERM_TOLERANCE_MS => Reason::Dearer { by_ms },
+            Some(by_ms) if by_ms < -TERM_TOLERANCE_MS && route.pruned.contains(&load.engine) => Reason::Sliver,
             Some(by_ms) if by_ms < -TERM_TOLERANCE_MS => Reason::Unresolved { by_ms: -by_ms },
             _ => Reason::NotNeeded,
         },

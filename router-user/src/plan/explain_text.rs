@@ -107,7 +107,7 @@ fn sentence(reason: &Reason) -> String {
         Reason::NotNeeded => ": as cheap as what is used, and not needed".to_owned(),
         Reason::Unresolved { by_ms } => format!(": cheaper by {by_ms:.1} ms, too little to be worth another round"),
         Reason::FilledByPins => ": pins of others take all of it".to_owned(),
-        Reason::Sliver => ": its share would be too small to be worth a route".to_owned(),
+        Reason::Sliver => ": cheaper, but for too small a share to be worth it".to_owned(),
         Reason::NotEligible { why } => format!(": not eligible: {why}"),
         Reason::NotReady => ": not ready".to_owned(),
     }

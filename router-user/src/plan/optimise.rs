@@ -8,7 +8,7 @@ use super::assemble::{assemble, with_evaluation};
 use super::check::{self, Kkt, Violation};
 use super::inputs::InputError;
 use super::outcome::Plan;
-use super::problem::{Frame, Point, Problem};
+use super::problem::{Arc, Frame, Point, Problem};
 use super::solve::{Solution, SolveError, Solver};
 use super::{Inputs, ROUNDING_FRAC};
 
@@ -142,20 +142,22 @@ fn round(problem: &Problem<'_>, frame: &Frame, solution: &Solution, kkt: Kkt) ->
     Round { frame: frame.clone(), point, kkt, gap_frac, cost, shed }
 }
 
-/// Solves once more without the slivers of `best`, and takes the result if it costs next to nothing.
+/// Solves once more with every route that has a sliver held to its other engines, and takes the result if it costs next to nothing.
 fn without_slivers(problem: &mut Problem<'_>, solver: &mut Solver, best: Round) -> Result<(Round, bool), PlanError> {
-    let mut slivers = Vec::new();
-    for (at, (arc, &flow)) in problem.arcs.iter().zip(&best.point.flow_rps).enumerate() {
+    let share = |at: usize, arc: &Arc| {
         let served = problem.demands[arc.demand].rps - best.point.shed_rps[arc.demand];
-        if flow > ROUNDING_FRAC * served && flow < SLIVER_FRAC * served {
-            slivers.push(at);
-        }
+        if served > 0.0 { best.point.flow_rps[at] / served } else { 0.0 }
+    };
+    let shares: Vec<f64> = problem.arcs.iter().enumerate().map(|(at, arc)| share(at, arc)).collect();
+    let mut has_sliver = vec![false; problem.demands.len()];
+    for (arc, &share) in problem.arcs.iter().zip(&shares) {
+        has_sliver[arc.demand] |= share > ROUNDING_FRAC && share < SLIVER_FRAC;
     }
-    if slivers.is_empty() {
+    if !has_sliver.contains(&true) {
         return Ok((best, false));
     }
-    for &at in &slivers {
-        problem.arcs[at].is_pruned = true;
+    for (arc, &share) in problem.arcs.iter_mut().zip(&shares) {
+        arc.is_pruned = has_sliver[arc.demand] && share < SLIVER_FRAC;
     }
     solver.edit(problem.program(&best.frame));
     let (solution, kkt) = solve_checked(solver)?;
@@ -167,8 +169,8 @@ fn without_slivers(problem: &mut Problem<'_>, solver: &mut Solver, best: Round) 
         pruned.gap_frac = best.gap_frac + ((pruned.cost - best.cost) / latency).max(0.0);
         return Ok((pruned, true));
     }
-    for &at in &slivers {
-        problem.arcs[at].is_pruned = false;
+    for arc in &mut problem.arcs {
+        arc.is_pruned = false;
     }
     Ok((best, true))
 }

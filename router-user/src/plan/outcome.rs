@@ -43,7 +43,7 @@ pub struct Route {
     pub is_pinned: bool,
     /// In fleet order, only engines with a weight. The weights are > 0 and sum to 1; empty if no engine can serve the class.
     pub weights: Vec<RouteWeight>,
-    /// Engines whose share would have been too small to be worth a route of its own.
+    /// Engines kept out because the share of one of them would have been too small to be worth a way of its own.
     pub pruned: Vec<EngineId>,
 }
 

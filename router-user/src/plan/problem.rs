@@ -48,7 +48,7 @@ pub(super) struct Arc {
     /// Network and tie-break, in ms.
     pub(super) cost_ms: f64,
     pub(super) tokens: f64,
-    /// Kept at 0, because the flow would be a sliver.
+    /// Kept at 0: the demand had a sliver, and is held to its other engines.
     pub(super) is_pruned: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Planning on small fleets whose answer is known or can be found by brute force.
 
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
-use router_user::plan::{Inputs, Pin, Plan, RouteWeights, Status, check, evaluate, nearest, plan};
+use router_user::plan::{Inputs, Pin, Plan, RouteWeights, Status, check, evaluate, explain, nearest, plan};
 
 use crate::plan_fleet::{class, engine, profile, tag, three_regions};
 use crate::plan_oracle;
@@ -183,6 +183,25 @@ fn equal_engines_share_equally_and_ties_follow_names() {
     let chosen: Vec<EngineId> = planned(&fleet, &idle).routes.iter().map(|route| route.weights[0].engine).collect();
     assert_eq!(chosen, [EngineId(2); 3]);
     assert!(nearest(&fleet, &idle).iter().all(|route| route.weights == [(EngineId(2), 1.0)]));
+}
+
+#[test]
+fn a_sliver_is_pruned_where_that_costs_next_to_nothing() {
+    let fleet = three_regions();
+    let mut inputs = Inputs::from_fleet(&fleet);
+    // Beyond 90/s the next request costs 3,900 ms more at e1: a's last hundredth would go far away, a's last tenth does.
+    for (demand, engines) in [(90.01, 1), (90.1, 2)] {
+        inputs.demand_rps[0][0] = demand;
+        let plan = planned(&fleet, &inputs);
+        assert_eq!(plan.routes[0].weights.len(), engines, "{:?}", plan.routes[0]);
+        let optimum = plan_oracle::least_mean_ms(&fleet, &inputs);
+        let dearer_frac = plan.objective_ms / optimum - 1.0;
+        assert!(dearer_frac < 2e-4 && plan.certificate.gap_frac >= dearer_frac - 1e-9, "{dearer_frac} {:?}", plan.certificate);
+        assert_eq!(dearer_frac > 1e-5, engines == 1, "{dearer_frac}");
+        let explanation = explain::explain(&fleet, &inputs, &plan);
+        let slivers = explanation.routes[0].engines.iter().filter(|row| row.reason == explain::Reason::Sliver).count();
+        assert_eq!(slivers > 0, engines == 1, "{explanation}");
+    }
 }
 
 #[test]

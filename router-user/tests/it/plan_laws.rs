@@ -143,7 +143,8 @@ fn explained(seed: u64, fleet: &Fleet, inputs: &Inputs, plan: &Plan) {
                 Reason::NotNeeded => row.weight == 0.0 && off.abs() <= TERM_TOLERANCE_MS,
                 // Only several output lengths leave a gap large enough to see.
                 Reason::Unresolved { by_ms } => *by_ms == -off && row.weight == 0.0 && plan.certificate.gap_frac > 1e-9,
-                Reason::Sliver | Reason::FilledByPins => row.weight == 0.0 && off.is_finite(),
+                Reason::Sliver => row.weight == 0.0 && off < 0.0,
+                Reason::FilledByPins => row.weight == 0.0 && off.is_finite(),
                 Reason::Pinned => plan.routes.iter().any(|route| route.is_pinned),
                 Reason::NotEligible { .. } | Reason::NotReady => row.weight == 0.0 && row.terms.is_none(),
             };
