@@ -1,3 +1,4 @@
+mod cli;
 mod golden;
 mod plan;
 mod plan_check;
