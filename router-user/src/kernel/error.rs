@@ -13,6 +13,9 @@ pub enum KernelError {
     /// The process may not load or attach programs.
     #[error("use the kernel plane: this process lacks {missing} (run as root, or grant it with setcap or AmbientCapabilities)")]
     NotPermitted { missing: String },
+    /// A virtual address that no client can connect to.
+    #[error("steer {service}: wanted one address and a port that clients connect to")]
+    ServiceAddress { service: SocketAddr },
     /// No cgroup v2 hierarchy to attach to.
     #[error("find a cgroup v2 mount in /proc/self/mounts: mount one, or name a cgroup in [kernel]")]
     NoCgroup,

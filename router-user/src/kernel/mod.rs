@@ -6,7 +6,7 @@
 //! goes on alone.
 //!
 //! Limits: engines on this host only (a listener cannot be on another), one service, Linux 5.15 or later. Of several sockets that share an
-//! address by `SO_REUSEPORT` the newest stands for all of them; when it closes, the next [`KernelPlane::apply`] enters another.
+//! address by `SO_REUSEPORT` the newest stands for all of them; when it closes, [`KernelPlane::maintain`] enters another.
 
 #[cfg(target_endian = "big")]
 compile_error!("the eBPF object is built for little-endian kernels");

@@ -55,6 +55,8 @@ pub struct KernelPlane {
     seating: Seating,
     netns_cookie: u64,
     events: EbpfLogger<Events>,
+    /// Inodes of listeners that could not be taken, each reported once.
+    untaken: HashSet<u64>,
 }
 
 impl KernelPlane {
@@ -62,6 +64,9 @@ impl KernelPlane {
     ///
     /// Errors: one line each. What was pinned before stays; what this call has pinned is removed again.
     pub fn attach(config: &KernelConfig) -> Result<Self, KernelError> {
+        if config.service.port() == 0 || config.service.ip().is_unspecified() {
+            return Err(KernelError::ServiceAddress { service: config.service });
+        }
         let missing = missing_capabilities()?;
         if !missing.is_empty() {
             return Err(KernelError::NotPermitted { missing: missing.join(" and ") });
@@ -83,8 +88,12 @@ impl KernelPlane {
             }
         };
         let seating = Seating::new(known_engines(&maps)?);
-        let mut plane = Self { pins, maps, banks, seating, netns_cookie: netns.cookie, events };
+        let mut plane = Self { pins, maps, banks, seating, netns_cookie: netns.cookie, events, untaken: HashSet::new() };
         plane.enter_listeners()?;
+        if !is_local(config.service.ip()) {
+            let service = config.service;
+            tracing::warn!(%service, "the service's address is not on this host, so nothing arrives for it: ip addr add {} dev lo", service.ip());
+        }
         tracing::info!(
             service = %config.service, pins = %plane.pins.path().display(), cgroup = %cgroup.path.display(),
             generation = plane.generation(), "kernel plane attached"
@@ -153,11 +162,13 @@ impl KernelPlane {
         KernelStatus::of_maps(self.pins.path(), &self.maps)
     }
 
-    /// Passes what the programs have reported since the last call to the log: engines that began to listen, services that refuse.
+    /// What wants doing about once a second: passes what the programs have reported to the log (engines that began to listen, a service
+    /// that refuses), and enters listeners that the kernel has not seen, such as those of engines outside the cgroup.
     ///
-    /// The ring holds 128 KiB, and reports are rare; once a second is often enough.
-    pub fn log_events(&mut self) {
+    /// Cheap when there is nothing to do. The ring of reports holds 128 KiB, and reports are rare.
+    pub fn maintain(&mut self) -> Result<(), KernelError> {
         self.events.flush();
+        self.enter_listeners()
     }
 
     /// Stops steering and removes every pin.
@@ -190,11 +201,13 @@ impl KernelPlane {
         let untaken = listeners::borrow(&wanted, self.netns_cookie, |socket, seats| {
             seats.iter().try_for_each(|seat| map.insert(u32::from(*seat), socket.as_raw_fd(), 0).map_err(io::Error::other))
         });
+        // What is fine by now may be reported again, should it come back.
+        self.untaken.retain(|inode| untaken.iter().any(|listener| listener.inode == *inode));
         let address_of: HashMap<u16, SocketAddr> = self.seating.all().map(|(address, seat)| (seat, address)).collect();
         for listeners::Untaken { inode, error } in untaken {
-            for seat in &wanted[&inode] {
-                let engine = address_of[seat];
-                tracing::warn!(%engine, %error, "the engine listens but its socket cannot be taken; restart it to have it steered");
+            if self.untaken.insert(inode) {
+                let engines: Vec<_> = wanted[&inode].iter().map(|seat| address_of[seat]).collect();
+                tracing::warn!(?engines, %error, "the engine listens but its socket cannot be taken; restart it to have it steered");
             }
         }
         Ok(())

@@ -2,18 +2,23 @@
 
 use std::{
     env, fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
 };
+
+use socket2::{Domain, Socket, Type};
 
 use crate::world::{World, enter_network_namespace};
 
 const LISTEN: &str = "ILB_TEST_ENGINE_LISTEN";
 const NAME: &str = "ILB_TEST_ENGINE_NAME";
 const CGROUP: &str = "ILB_TEST_ENGINE_CGROUP";
-const OTHER_NAMESPACE: &str = "ILB_TEST_ENGINE_OTHER_NAMESPACE";
+/// How it differs from a plain engine, if it does.
+const MANNER: &str = "ILB_TEST_ENGINE_MANNER";
+const ELSEWHERE: &str = "in another network namespace";
+const SHARING: &str = "with SO_REUSEPORT";
 const READY: &str = "engine listens";
 
 /// A process that listens; killed when dropped.
@@ -26,20 +31,22 @@ pub(crate) struct Engine {
 impl Engine {
     /// Starts an engine in the world's cgroup, named by one letter.
     pub(crate) fn start(world: &World, name: char, address: &str) -> Self {
-        Self::start_at(&world.cgroup, name, address, false)
+        Self::start_with(world, name, address, "")
     }
 
     /// Starts an engine in the world's cgroup but in a network namespace of its own.
     pub(crate) fn start_elsewhere(world: &World, name: char, address: &str) -> Self {
-        Self::start_at(&world.cgroup, name, address, true)
+        Self::start_with(world, name, address, ELSEWHERE)
     }
 
-    fn start_at(cgroup: &Path, name: char, address: &str, elsewhere: bool) -> Self {
+    /// Starts an engine that shares its address with others.
+    pub(crate) fn start_sharing(world: &World, name: char, address: &str) -> Self {
+        Self::start_with(world, name, address, SHARING)
+    }
+
+    fn start_with(world: &World, name: char, address: &str, manner: &str) -> Self {
         let mut command = this_test("engine::engine_process");
-        command.env(LISTEN, address).env(NAME, name.to_string()).env(CGROUP, cgroup);
-        if elsewhere {
-            command.env(OTHER_NAMESPACE, "1");
-        }
+        command.env(LISTEN, address).env(NAME, name.to_string()).env(CGROUP, &world.cgroup).env(MANNER, manner);
         let process = start_and_wait(&mut command, READY);
         Self { process, address: address.parse().expect("a valid address") }
     }
@@ -93,13 +100,25 @@ pub(crate) fn answer(mut client: TcpStream, name: &str) {
 fn engine_process() {
     let setting = |name| env::var(name).expect("started by a test that sets the variables");
     fs::write(Path::new(&setting(CGROUP)).join("cgroup.procs"), "0").expect("a process can move itself");
-    if env::var_os(OTHER_NAMESPACE).is_some() {
+    let manner = setting(MANNER);
+    if manner == ELSEWHERE {
         enter_network_namespace();
     }
-    let listener = TcpListener::bind(setting(LISTEN)).expect("the address is free");
+    let listener = listen(setting(LISTEN).parse().expect("a valid address"), manner == SHARING).expect("the address is free");
     println!("{READY}");
     let name = setting(NAME);
     for client in listener.incoming() {
         answer(client.expect("a listener accepts"), &name);
     }
+}
+
+fn listen(address: SocketAddr, is_sharing: bool) -> io::Result<TcpListener> {
+    const BACKLOG: i32 = 128;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    // As std does: an address whose last connections are still in TIME_WAIT can be listened at.
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(is_sharing)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }

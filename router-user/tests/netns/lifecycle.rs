@@ -196,6 +196,17 @@ fn drop_capabilities() {
 }
 
 #[test]
+fn a_service_needs_an_address_and_a_port() {
+    in_world(|world| {
+        for service in ["0.0.0.0:9000", "[::]:9000", "127.0.0.1:0"] {
+            let config = KernelConfig { service: service.parse().unwrap(), ..world.config() };
+            let error = KernelPlane::attach(&config).err().expect("such a service is refused");
+            assert!(matches!(error, KernelError::ServiceAddress { .. }) && error.to_string().contains(service), "{error}");
+        }
+    });
+}
+
+#[test]
 fn a_restart_may_move_the_service() {
     in_world(|world| {
         let mut plane = world.attach();
@@ -223,7 +234,7 @@ fn rare_events_reach_the_log() {
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        tracing::subscriber::with_default(subscriber, || plane.log_events());
+        tracing::subscriber::with_default(subscriber, || plane.maintain()).unwrap();
         let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         assert_eq!(log.matches("engine listens, seat 0").count(), 1, "{log}");
         // A hundred refusals, at most one report a second.

@@ -31,16 +31,31 @@ fn an_engine_that_listened_before_is_found() {
 }
 
 #[test]
-fn an_engine_outside_the_cgroup_is_found_at_the_next_table() {
+fn an_engine_outside_the_cgroup_is_found_by_maintenance() {
     in_world(|world| {
         let mut plane = apply_one(world, "127.0.0.1:18001");
         // This process is not in the test's cgroup.
         let listener = TcpListener::bind("127.0.0.1:18001").unwrap();
         assert!(!world.status().engines[0].is_listening);
-        plane.apply(1, table(&[1.0]).slots(), &numbered(&[listener.local_addr().unwrap()]), &[0]).unwrap();
+        plane.maintain().unwrap();
         assert!(world.status().engines[0].is_listening);
         thread::spawn(move || listener.incoming().for_each(|client| answer(client.unwrap(), "x")));
         assert_eq!(connect_times(world.service, 10).by_engine, [('x', 10)].into());
+    });
+}
+
+#[test]
+fn of_sockets_that_share_an_address_another_takes_over() {
+    in_world(|world| {
+        let mut plane = apply_one(world, "127.0.0.1:18001");
+        let _older = Engine::start_sharing(world, 'a', "127.0.0.1:18001");
+        let newer = Engine::start_sharing(world, 'b', "127.0.0.1:18001");
+        let tally = connect_times(world.service, 400);
+        assert!(tally.share('a') > 0.3 && tally.share('b') > 0.3, "the kernel spreads within the group: {tally:?}");
+        newer.kill();
+        assert!(!world.status().engines[0].is_listening);
+        plane.maintain().unwrap();
+        assert_eq!(connect_times(world.service, 50).by_engine, [('a', 50)].into());
     });
 }
 
