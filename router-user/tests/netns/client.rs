@@ -4,12 +4,13 @@ use std::{
     collections::BTreeMap,
     io::{self, Read as _},
     net::{SocketAddr, TcpStream},
+    ops::Range,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 /// Longer than anything on loopback takes; only a hang gets this far.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,8 +35,8 @@ impl Tally {
         self.by_engine.get(&engine).copied().unwrap_or(0) as f64 / self.answered() as f64
     }
 
-    fn add(&mut self, address: SocketAddr) {
-        match connect(address) {
+    fn add(&mut self, connection: io::Result<TcpStream>) {
+        match connection {
             Ok(stream) => match name(stream) {
                 Ok(engine) => *self.by_engine.entry(engine).or_default() += 1,
                 Err(_) => self.broken += 1,
@@ -57,7 +58,20 @@ impl Tally {
 /// Connects a number of times, one after the other.
 pub(crate) fn connect_times(address: SocketAddr, times: u64) -> Tally {
     let mut tally = Tally::default();
-    (0..times).for_each(|_| tally.add(address));
+    (0..times).for_each(|_| tally.add(connect(address)));
+    tally
+}
+
+/// Connects once from each of the given ports. The kernel picks by the client's address and port, so the result is always the same.
+pub(crate) fn connect_from(address: SocketAddr, ports: Range<u16>) -> Tally {
+    let connect = |port| {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.bind(&SocketAddr::new(address.ip(), port).into())?;
+        socket.connect_timeout(&address.into(), PATIENCE)?;
+        leave_no_trace(socket.into())
+    };
+    let mut tally = Tally::default();
+    ports.for_each(|port| tally.add(connect(port)));
     tally
 }
 
@@ -68,7 +82,7 @@ pub(crate) fn connect_while<T>(address: SocketAddr, threads: usize, body: impl F
         let client = || {
             let mut tally = Tally::default();
             while !done.load(Ordering::Relaxed) {
-                tally.add(address);
+                tally.add(connect(address));
             }
             tally
         };
@@ -91,7 +105,10 @@ impl Drop for StopOnDrop<'_> {
 }
 
 pub(crate) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    leave_no_trace(TcpStream::connect_timeout(&address, PATIENCE)?)
+}
+
+fn leave_no_trace(stream: TcpStream) -> io::Result<TcpStream> {
     stream.set_read_timeout(Some(PATIENCE))?;
     // Closed with a reset: ten thousand connections in TIME_WAIT would use the ports up.
     SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
