@@ -22,9 +22,9 @@ pub(crate) struct Options {
     bench: bool,
 }
 
-/// HiGHS (cmake, a C++ compiler, libclang for its bindings), bpf-linker (the three libraries LLVM leans on), test tools.
-const PACKAGES: [&str; 8] =
-    ["cmake", "g++", "libclang-dev", "zlib1g-dev", "libzstd-dev", "libxml2-dev", "python3-venv", "iproute2"];
+/// HiGHS (cmake, make, a C++ compiler, libclang for its bindings), bpf-linker (the three libraries LLVM leans on), test tools.
+const PACKAGES: [&str; 9] =
+    ["cmake", "make", "g++", "libclang-dev", "zlib1g-dev", "libzstd-dev", "libxml2-dev", "python3-venv", "iproute2"];
 const BENCH_PACKAGES: [&str; 3] = ["haproxy", "nginx", "wrk"];
 /// A Rust compiler with the source of its standard library.
 const COMPILER_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
@@ -102,7 +102,7 @@ fn elsewhere() -> anyhow::Result<()> {
     if !linker().is_some_and(|linker| is_usable(linker_llvm(&linker))) {
         commands.push(install_linker(None));
     }
-    let missing: Vec<_> = ["cmake", "c++", "ip", "python3"].into_iter().filter(|program| !is_on_path(program)).collect();
+    let missing: Vec<_> = ["cmake", "make", "c++", "ip", "python3"].into_iter().filter(|program| !is_on_path(program)).collect();
     if commands.is_empty() && missing.is_empty() {
         return Ok(());
     }
