@@ -24,12 +24,13 @@ pub(crate) fn test(root: &Path, options: &Options) -> anyhow::Result<()> {
     setup::ensure()?;
     build_ebpf::build_ebpf(root)?;
     // The release profile alone: HiGHS is compiled once per profile, and takes minutes.
-    run(cargo(root, &["test", "--release", "--workspace"]).args(&options.arguments))?;
+    let everywhere = run(cargo(root, &["test", "--release", "--workspace"]).args(&options.arguments));
     let mut kernel = cargo(root, &["test", "--release", "--package", "router-user", "--test", "netns"]);
     if is_root() || env::var("CI").is_ok_and(|value| value == "true") {
         kernel.env(KERNEL_TESTS_REQUIRED, "1");
     }
-    run(kernel.args(&options.arguments))
+    // The kernel tests run whatever came of the others: one run tells everything.
+    everywhere.and(run(kernel.args(&options.arguments)))
 }
 
 fn cargo(root: &Path, arguments: &[&str]) -> Command {
