@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod compare;
+pub mod demo;
 pub mod engine;
 pub mod http;
 pub mod load;

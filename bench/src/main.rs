@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use bench::{compare, engine, load, real_engine, relay};
+use bench::{compare, demo, engine, load, real_engine, relay};
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -27,6 +27,8 @@ enum Command {
     Compare(compare::Args),
     /// Two real llama.cpp engines with ilb in front
     RealEngine(real_engine::Args),
+    /// A whole fleet with false engines, live, beside nearest-only routing
+    Demo(demo::Args),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
             Command::Load(args) => load::run(args).await,
             Command::Compare(args) => compare::run(args).await,
             Command::RealEngine(args) => real_engine::run(args).await,
+            Command::Demo(args) => demo::run(args).await,
         }
     });
     match result {

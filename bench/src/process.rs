@@ -57,6 +57,11 @@ impl Child {
         self.process.id()
     }
 
+    /// The child's standard output, if it was asked for as a pipe; once.
+    pub fn take_output(&mut self) -> Option<std::os::fd::OwnedFd> {
+        self.process.stdout.take().map(Into::into)
+    }
+
     /// True until the child has ended.
     pub fn is_running(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))

@@ -21,6 +21,8 @@ use crate::rng::Rng;
 pub use args::{Args, Target};
 use client::{Failure, Pool, Prompt};
 use record::Record;
+pub use record::Summary;
+pub use report::{Kind, Report, Row, Share};
 
 /// Arrivals whose timer may fire early by this much instead of late: half of the timer's granularity of 1 ms.
 const TIMER_LAG: Duration = Duration::from_micros(500);

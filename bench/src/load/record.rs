@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::client::{Failure, Outcome};
 
@@ -21,14 +21,14 @@ pub(super) struct Latencies {
 }
 
 /// Mean and percentiles, in ms; all null when nothing was seen.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Summary {
-    pub(super) count: u64,
-    pub(super) mean_ms: Option<f64>,
-    pub(super) p50_ms: Option<f64>,
-    pub(super) p90_ms: Option<f64>,
-    pub(super) p99_ms: Option<f64>,
-    pub(super) max_ms: Option<f64>,
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Summary {
+    pub count: u64,
+    pub mean_ms: Option<f64>,
+    pub p50_ms: Option<f64>,
+    pub p90_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub max_ms: Option<f64>,
 }
 
 impl Default for Latencies {
@@ -70,7 +70,7 @@ impl Latencies {
 /// Everything recorded of one target.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    pub(super) sent: u64,
+    pub(super) ended: u64,
     pub(super) answered: u64,
     pub(super) reconnects: u64,
     pub(super) engines: BTreeMap<String, u64>,
@@ -90,7 +90,7 @@ impl Record {
 
     /// A request that was sent `late` after it was due. Latencies of failed requests are not mixed with those of whole answers.
     pub(super) fn note(&mut self, late: Duration, outcome: &Outcome) {
-        self.sent += 1;
+        self.ended += 1;
         self.lateness.record(late);
         self.late += u64::from(self.late_after.is_some_and(|bound| late > bound));
         self.reconnects += u64::from(outcome.is_reconnected);
@@ -117,7 +117,7 @@ impl Record {
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
-        self.sent += other.sent;
+        self.ended += other.ended;
         self.answered += other.answered;
         self.reconnects += other.reconnects;
         self.late += other.late;
@@ -135,7 +135,7 @@ impl Record {
 
     /// Forgets everything but its settings; keeps the histograms' memory.
     pub(super) fn clear(&mut self) {
-        self.sent = 0;
+        self.ended = 0;
         self.answered = 0;
         self.reconnects = 0;
         self.late = 0;
@@ -168,8 +168,8 @@ mod tests {
         let mut sum = Record::new(Duration::from_millis(5));
         sum.merge(&record);
         record.clear();
-        assert_eq!((record.sent, record.total.summary().count), (0, 0));
-        assert_eq!((sum.sent, sum.answered, sum.late), (2, 1, 1));
+        assert_eq!((record.ended, record.total.summary().count), (0, 0));
+        assert_eq!((sum.ended, sum.answered, sum.late), (2, 1, 1));
         assert_eq!(sum.failures, BTreeMap::from([(Failure::Status(503), 1), (Failure::InFlight, 1)]));
         assert_eq!((sum.ttft.summary().count, sum.tbot.summary().count), (1, 3));
         let p99 = sum.total.summary().p99_ms.expect("one value");

@@ -6,65 +6,75 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::record::{Record, Summary};
 use super::{Args, Stream};
 
 /// One line of the JSON report.
-#[derive(Serialize)]
-struct Report<'a> {
-    /// `interval` or `summary`.
-    kind: &'a str,
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Report {
+    pub kind: Kind,
     /// Time since the start.
-    at_s: f64,
+    pub at_s: f64,
     /// Time the report covers.
-    seconds: f64,
-    targets: Vec<Row<'a>>,
+    pub seconds: f64,
+    pub targets: Vec<Row>,
     /// All targets together; in the summary alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    all: Option<Row<'a>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all: Option<Row>,
 }
 
-#[derive(Serialize)]
-struct Row<'a> {
-    name: &'a str,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Interval,
+    Summary,
+}
+
+/// One target. Requests count where they end: what is still open is in `in_flight` and in nothing else.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Row {
+    pub name: String,
     /// What was asked for.
-    rate_rps: f64,
-    sent: u64,
-    answered: u64,
-    in_flight: usize,
-    late: u64,
-    lateness: Summary,
-    reconnects: u64,
-    failures: BTreeMap<String, u64>,
-    engines: BTreeMap<&'a str, Share>,
-    ttft: Summary,
-    tbot: Summary,
-    total: Summary,
+    pub rate_rps: f64,
+    /// Requests that ended, however they did.
+    pub ended: u64,
+    /// Requests that got a whole answer.
+    pub answered: u64,
+    pub in_flight: usize,
+    /// Requests that left late.
+    pub late: u64,
+    pub lateness: Summary,
+    pub reconnects: u64,
+    pub failures: BTreeMap<String, u64>,
+    pub engines: BTreeMap<String, Share>,
+    pub ttft: Summary,
+    pub tbot: Summary,
+    pub total: Summary,
 }
 
-#[derive(Serialize)]
-struct Share {
-    requests: u64,
-    share_frac: f64,
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Share {
+    pub requests: u64,
+    pub share_frac: f64,
 }
 
-impl<'a> Row<'a> {
-    fn new(name: &'a str, rate_rps: f64, in_flight: usize, record: &'a Record) -> Self {
+impl Row {
+    fn new(name: &str, rate_rps: f64, in_flight: usize, record: &Record) -> Self {
         let named: u64 = record.engines.values().sum();
         let share = |&requests: &u64| Share { requests, share_frac: requests as f64 / named.max(1) as f64 };
         Self {
-            name,
+            name: name.to_owned(),
             rate_rps,
-            sent: record.sent,
+            ended: record.ended,
             answered: record.answered,
             in_flight,
             late: record.late,
             lateness: record.lateness.summary(),
             reconnects: record.reconnects,
             failures: record.failures.iter().map(|(failure, count)| (failure.to_string(), *count)).collect(),
-            engines: record.engines.iter().map(|(engine, requests)| (engine.as_str(), share(requests))).collect(),
+            engines: record.engines.iter().map(|(engine, requests)| (engine.clone(), share(requests))).collect(),
             ttft: record.ttft.summary(),
             tbot: record.tbot.summary(),
             total: record.total.summary(),
@@ -76,7 +86,7 @@ impl<'a> Row<'a> {
 pub(super) fn interval(args: &Args, streams: &[Rc<Stream>], at: Duration, length: Duration) -> Result<()> {
     let records: Vec<_> = streams.iter().map(|stream| stream.interval.borrow()).collect();
     let targets = rows(streams, records.iter().map(|record| &**record));
-    print(args, &Report { kind: "interval", at_s: at.as_secs_f64(), seconds: length.as_secs_f64(), targets, all: None })?;
+    print(args, &Report { kind: Kind::Interval, at_s: at.as_secs_f64(), seconds: length.as_secs_f64(), targets, all: None })?;
     drop(records);
     for stream in streams {
         stream.interval.borrow_mut().clear();
@@ -94,27 +104,37 @@ pub(super) fn summary(args: &Args, streams: &[Rc<Stream>], length: Duration) -> 
     let in_flight = targets.iter().map(|row| row.in_flight).sum();
     let all = Some(Row::new("all", rate_rps, in_flight, &sum));
     let seconds = length.as_secs_f64();
-    print(args, &Report { kind: "summary", at_s: seconds, seconds, targets, all })
+    print(args, &Report { kind: Kind::Summary, at_s: seconds, seconds, targets, all })
 }
 
-fn rows<'a>(streams: &'a [Rc<Stream>], records: impl Iterator<Item = &'a Record>) -> Vec<Row<'a>> {
-    let row = |(stream, record): (&'a Rc<Stream>, &'a Record)| {
+fn rows<'a>(streams: &[Rc<Stream>], records: impl Iterator<Item = &'a Record>) -> Vec<Row> {
+    let row = |(stream, record): (&Rc<Stream>, &Record)| {
         Row::new(&stream.target.name, stream.target.rate_rps, stream.in_flight.get(), record)
     };
     streams.iter().zip(records).map(row).collect()
 }
 
-fn print(args: &Args, report: &Report<'_>) -> Result<()> {
+fn print(args: &Args, report: &Report) -> Result<()> {
     let text = if args.is_json { serde_json::to_string(report)? } else { table(report) };
     writeln!(std::io::stdout(), "{text}").context("failed to write the report")
 }
 
-fn table(report: &Report<'_>) -> String {
+fn table(report: &Report) -> String {
     let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
     let three = |summary: &Summary| format!("{} / {} / {}", ms(summary.mean_ms), ms(summary.p50_ms), ms(summary.p99_ms));
     let mut lines = vec![format!(
         "{} after {:.1} s; latencies in ms from when each request was due: mean / p50 / p99\n{:<10} {:>8} {:>8} {:>6} {:>6}  {:<24} {:<22} {:<26} {:<28} errors",
-        report.kind, report.at_s, "target", "rps", "answered", "failed", "late", "TTFT", "TBOT", "total", "engines"
+        if report.kind == Kind::Interval { "interval" } else { "summary" },
+        report.at_s,
+        "target",
+        "rps",
+        "answered",
+        "failed",
+        "late",
+        "TTFT",
+        "TBOT",
+        "total",
+        "engines"
     )];
     for row in report.targets.iter().chain(&report.all) {
         let engines = row.engines.iter().map(|(name, share)| format!("{name} {:.1} %", share.share_frac * 100.0));
