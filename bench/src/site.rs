@@ -10,6 +10,8 @@ pub struct Site<'a> {
     pub front: SocketAddr,
     /// Where `/metrics` is.
     pub admin: SocketAddr,
+    /// Where the control plane serves snapshots.
+    pub control: SocketAddr,
     /// Folder of the socket and the snapshots.
     pub folder: &'a Path,
     pub engines: &'a [(String, SocketAddr)],
@@ -19,7 +21,7 @@ pub struct Site<'a> {
 impl Site<'_> {
     /// The text of `ilb.toml`. Capacities are out of reach of the demand, so that the plan splits evenly and sheds nothing.
     pub fn config(&self) -> String {
-        let Self { front, admin, model, .. } = self;
+        let Self { front, admin, control, model, .. } = self;
         let folder = self.folder.display();
         let engine = |(name, address): &(String, SocketAddr)| {
             format!(
@@ -54,6 +56,9 @@ workers = 1
 socket = "{folder}/ilb.sock"
 listen = "{admin}"
 
+[control]
+listen = "{control}"
+
 [store]
 dir = "{folder}/snapshots"
 "#
@@ -72,6 +77,7 @@ mod tests {
         let site = Site {
             front: ([127, 0, 0, 1], 8080).into(),
             admin: ([127, 0, 0, 1], 9900).into(),
+            control: ([127, 0, 0, 1], 9901).into(),
             folder: folder.path(),
             engines: &engines,
             model: "demo",

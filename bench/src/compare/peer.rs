@@ -69,8 +69,8 @@ impl Peer {
 
     /// Starts the proxy in front of `engines`; returns when it answers.
     pub(super) async fn start(self, ground: &Ground<'_>, engines: &[SocketAddr]) -> Result<(Child, SocketAddr)> {
-        let addresses = process::free_addresses(2)?;
-        let (front, admin) = (addresses[0], addresses[1]);
+        let addresses = process::free_addresses(3)?;
+        let (front, admin, control) = (addresses[0], addresses[1], addresses[2]);
         let kind = if engines.is_empty() { String::new() } else { engines[0].port().to_string() };
         let folder = subfolder(
             ground.folder,
@@ -86,7 +86,7 @@ impl Peer {
             Self::Nginx => nginx(front, engines),
             Self::IlbUring | Self::IlbEpoll => {
                 let engines: Vec<_> = engines.iter().enumerate().map(|(n, engine)| (format!("e{n}"), *engine)).collect();
-                Site { front, admin, folder: &folder, engines: &engines, model: "demo" }.config()
+                Site { front, admin, control, folder: &folder, engines: &engines, model: "demo" }.config()
             }
         };
         std::fs::write(&config, text).with_context(|| format!("failed to write {}", config.display()))?;

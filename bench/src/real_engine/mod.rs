@@ -36,15 +36,15 @@ pub struct Args {
 pub async fn run(args: Args) -> Result<()> {
     let installed = install(&args.dir)?;
     let folder = args.dir.canonicalize().with_context(|| format!("failed to find {}", args.dir.display()))?;
-    let addresses = process::free_addresses(args.engines + 1)?;
-    let (admin, addresses) = (addresses[0], &addresses[1..]);
+    let addresses = process::free_addresses(args.engines + 2)?;
+    let (admin, control, addresses) = (addresses[0], addresses[1], &addresses[2..]);
     let engines: Vec<_> = addresses.iter().enumerate().map(|(n, address)| (format!("llama-{n}"), *address)).collect();
     let mut children = Vec::new();
     for (name, address) in &engines {
         children.push(start(&installed, name, *address, &folder).await?);
         info!(engine = name, %address, "ready");
     }
-    let site = Site { front: args.listen, admin, folder: &folder, engines: &engines, model: MODEL };
+    let site = Site { front: args.listen, admin, control, folder: &folder, engines: &engines, model: MODEL };
     children.push(front(&site).await?);
     println!("ready http://{}\n", args.listen);
     println!(

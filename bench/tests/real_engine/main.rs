@@ -48,7 +48,7 @@ async fn fleet() -> Option<Fleet> {
         }
     };
     let folder = tempfile::tempdir().expect("a folder");
-    let addresses = process::free_addresses(4).expect("free ports");
+    let addresses = process::free_addresses(5).expect("free ports");
     let (mut children, mut engines, mut recorded) = (Vec::new(), Vec::new(), Vec::new());
     for (number, &direct) in addresses[..2].iter().enumerate() {
         let name = format!("llama-{number}");
@@ -57,8 +57,8 @@ async fn fleet() -> Option<Fleet> {
         recorded.push((name.clone(), recorder.address));
         engines.push(Engine { name, direct, recorder });
     }
-    let (front, admin) = (addresses[2], addresses[3]);
-    let site = Site { front, admin, folder: folder.path(), engines: &recorded, model: MODEL };
+    let (front, admin, control) = (addresses[2], addresses[3], addresses[4]);
+    let site = Site { front, admin, control, folder: folder.path(), engines: &recorded, model: MODEL };
     children.push(real_engine::front(&site).await.expect("ilb starts"));
     Some(Fleet { front, engines, _children: children, _folder: folder })
 }
