@@ -179,7 +179,7 @@ impl Side {
     /// Asks the engines for their state and the control plane for its snapshot.
     pub(super) async fn look(&mut self, fleet: &mut Fleet) {
         for (state, (address, _)) in self.engines.iter_mut().zip(&fleet.engines) {
-            *state = engine_state(*address).await;
+            *state = engine_state(*address, *state).await;
         }
         // Without the control plane the last snapshot holds, as it does for the proxies.
         if let Some(snapshot) = snapshot(fleet.control).await {
@@ -199,9 +199,13 @@ impl Side {
     }
 }
 
-async fn engine_state(address: SocketAddr) -> Option<EngineState> {
-    let (status, body) = timeout(LOOK_TIMEOUT, process::get(address, "/metrics")).await.ok()?.ok()?;
-    (status == 200).then(|| parse_state(&String::from_utf8_lossy(&body)))
+/// `None` when nobody listens there; an engine that is only slow to answer keeps its last state.
+async fn engine_state(address: SocketAddr, last: Option<EngineState>) -> Option<EngineState> {
+    match timeout(LOOK_TIMEOUT, process::get(address, "/metrics")).await {
+        Ok(Ok((_, body))) => Some(parse_state(&String::from_utf8_lossy(&body))),
+        Ok(Err(_)) => None,
+        Err(_) => last,
+    }
 }
 
 fn parse_state(text: &str) -> EngineState {
