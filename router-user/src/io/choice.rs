@@ -73,13 +73,19 @@ impl IoChoice {
     pub fn probe(self) -> io::Result<Probe> {
         match self {
             Self::Epoll => Ok(Probe::Epoll("asked for".to_owned())),
-            Self::Uring => try_ring().map(|()| Probe::Uring(Uring(()))),
-            Self::Auto => Ok(match try_ring() {
+            Self::Uring => try_elsewhere().map(|()| Probe::Uring(Uring(()))),
+            Self::Auto => Ok(match try_elsewhere() {
                 Ok(()) => Probe::Uring(Uring(())),
                 Err(e) => Probe::Epoll(format!("io_uring does not work here: {e}")),
             }),
         }
     }
+}
+
+/// Tries in a thread of its own: tearing a ring down notifies the thread that made it, which would interrupt a system call that it
+/// makes some milliseconds later, and not everybody's code goes on after that.
+fn try_elsewhere() -> io::Result<()> {
+    std::thread::spawn(try_ring).join().unwrap_or_else(|_| Err(io::Error::other("the probe panicked")))
 }
 
 /// Sets up a ring like a worker's, asks for the operations in use, and runs one.

@@ -99,19 +99,16 @@ impl<S: Stream> Connection<S> {
         self.shutdown(libc::SHUT_WR);
     }
 
-    /// Makes the close a reset, which no peer can take for the regular end of what was sent.
-    pub fn reset_on_close(&self) {
-        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-        // SAFETY: the option's value is a `linger` that lives through the call, and its size is given. A socket that is gone makes the
-        // call fail, which then changes nothing.
+    /// Resets the connection now, which no peer can take for the regular end of what was sent.
+    ///
+    /// Connecting to no address does it on both drivers alike; a close without lingering would come too late where a receive in flight
+    /// has to be ended by a shutdown first, since that is a regular end.
+    pub fn reset(&self) {
+        let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+        // SAFETY: the address lives through the call, and its size is given. A socket that is gone makes the call fail, which then
+        // changes nothing.
         unsafe {
-            libc::setsockopt(
-                self.stream.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_LINGER,
-                (&raw const linger).cast(),
-                size_of::<libc::linger>() as libc::socklen_t,
-            );
+            libc::connect(self.stream.as_raw_fd(), &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t);
         }
     }
 

@@ -76,7 +76,7 @@ pub(super) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream) 
             Next::Again => session.tidy(),
             Next::Close => return,
             Next::Linger => return session.linger().await,
-            Next::Reset => return session.client.reset_on_close(),
+            Next::Reset => return session.client.reset(),
         }
     }
 }

@@ -78,6 +78,7 @@ impl<S: Stream> Session<'_, S> {
             return self.refuse(Problem::shed_planned(), Some(request), body.held).await;
         }
         let mut tried: Vec<EngineId> = Vec::new();
+        let mut retry = None;
         loop {
             let now = worker.timers.coarse();
             let choice = pick(
@@ -87,14 +88,14 @@ impl<S: Stream> Session<'_, S> {
                 |engine| view.engine(engine).standing(now, config.engine_in_flight_max),
             );
             let id = match choice {
-                Pick::Engine(engine) if tried.len() < config.attempts_max => engine,
+                Pick::Engine(engine) if tried.len() < config.attempts_max && self.may_retry(retry, is_stateful) => engine,
                 Pick::Full if tried.is_empty() => return self.refuse(Problem::engines_full(), Some(request), body.held).await,
                 _ => return self.refuse(Problem::engines_unavailable(tried.len()), Some(request), body.held).await,
             };
             let engine = view.engine(id);
             let _in_flight = engine.begin(now);
             view.count_pick(asked.class, id);
-            let retry = match self.attempt(engine, request, body).await {
+            retry = match self.attempt(engine, request, body).await {
                 Ok(answer) => return self.deliver(answer, engine, request, body).await,
                 Err(Failure::ClientGone) => {
                     worker.stats.count(Outcome::ClientGone);
@@ -104,23 +105,27 @@ impl<S: Stream> Session<'_, S> {
                 Err(Failure::Malformed(error)) => {
                     return self.refuse(Problem::bad_response(&engine.name, error), Some(request), body.held).await;
                 }
-                Err(Failure::Unreachable) => Retry::ConnectFailed,
+                Err(Failure::Unreachable) => Some(Retry::ConnectFailed),
                 Err(Failure::Closed | Failure::Cut) => {
                     engine.counters.resets.add(1);
-                    Retry::Reset
+                    Some(Retry::Reset)
                 }
             };
             tried.push(id);
-            // A refused connection costs nobody anything; a request that was sent may have been worked on.
-            if retry == Retry::Reset {
-                let may_retry = !is_stateful && worker.budget.borrow_mut().spend(worker.timers.now());
-                if !may_retry {
-                    worker.stats.retry_denied();
-                    return self.refuse(Problem::engines_unavailable(tried.len()), Some(request), body.held).await;
-                }
-            }
-            worker.stats.retried(retry);
         }
+    }
+
+    /// Whether the request may go to one more engine, after what happened at the last one; the price is paid and the retry counted.
+    fn may_retry(&self, retry: Option<Retry>, is_stateful: bool) -> bool {
+        let Some(retry) = retry else { return true };
+        let worker = self.worker;
+        // A refused connection costs nobody anything; a request that was sent may have been worked on.
+        if retry == Retry::Reset && (is_stateful || !worker.budget.borrow_mut().spend(worker.timers.coarse())) {
+            worker.stats.retry_denied();
+            return false;
+        }
+        worker.stats.retried(retry);
+        true
     }
 
     /// Sends the request to one engine, and waits until its answer can be begun.

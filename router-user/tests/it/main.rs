@@ -7,3 +7,4 @@ mod plan_fleet;
 mod plan_laws;
 mod plan_oracle;
 mod plan_text;
+mod proxy;

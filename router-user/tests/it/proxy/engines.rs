@@ -1,0 +1,223 @@
+//! Engines that fail before they answer: the request goes elsewhere, and no client notices.
+
+use std::io::Write;
+use std::time::Duration;
+
+use router_user::io::IoChoice;
+use router_user::proxy::ProxyConfig;
+use rstest::rstest;
+
+use super::world::{Engine, PATIENCE, World, answer, now, reset};
+
+#[rstest]
+fn a_refused_connection_goes_to_the_next_engine(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let engines = [Engine::echo("e0"), Engine::echo("e1"), Engine::echo("e2")];
+    let world = World::new(io, &[&engines[0], &engines[1], &engines[2]]);
+    let mut client = world.client();
+    let homes: Vec<String> = (0..60).map(|n| client.ask(&format!("x-session-id: {n}\r\n")).engine().to_owned()).collect();
+    assert!(homes.contains(&"e1".to_owned()));
+    engines[1].kill();
+    for round in 0..5 {
+        for (n, home) in homes.iter().enumerate() {
+            let answer = client.ask(&format!("x-session-id: {n}\r\n"));
+            assert_eq!(answer.status, 200, "round {round}, session {n}");
+            // Sessions of the others stay where they are.
+            assert!(answer.engine() == home || home == "e1");
+            assert_ne!(answer.engine(), "e1");
+        }
+    }
+    let stats = world.check_outcomes(&[]);
+    let lost = &stats.engines[1];
+    assert!(lost.connect_failures >= 3, "{lost:?}");
+    assert!(lost.connect_failures < 30, "an engine that cannot be reached is not tried each time: {lost:?}");
+    assert_eq!(serde_json::to_value(lost.health).unwrap(), "out");
+    assert_eq!(stats.retries["connect_failed"], lost.connect_failures);
+    assert_eq!(stats.classes[0].arrivals, 360, "retries are not arrivals");
+}
+
+#[rstest]
+fn an_engine_comes_back_by_a_probe(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let engine = Engine::echo("back");
+    // An address where nobody listens yet.
+    let parked = Engine::echo("parked");
+    let address = parked.address;
+    parked.kill();
+    drop(parked);
+    let snapshot = super::world::snapshot(&[
+        super::world::Listed { address, weight: 1.0, tags: &[] },
+        super::world::Listed { address: engine.address, weight: 0.0, tags: &[] },
+    ]);
+    let world = World::of(io, ProxyConfig::default(), snapshot);
+    let mut client = world.client();
+    for _ in 0..10 {
+        assert_eq!(client.ask("").engine(), "e1");
+    }
+    let listener = std::net::TcpListener::bind(address).unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            std::thread::spawn(move || {
+                let mut held = Vec::new();
+                while super::world::read_head(&mut socket, &mut held).is_some() {
+                    held.clear();
+                    answer(&mut socket, "again");
+                }
+            });
+        }
+    });
+    let begun = now();
+    while client.ask("").engine() == "e1" {
+        assert!(begun.elapsed() < PATIENCE, "the engine is back and nobody noticed");
+    }
+    assert_eq!(client.ask("").engine(), "e0");
+    world.check_outcomes(&[]);
+}
+
+#[rstest]
+fn all_engines_gone(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let engines = [Engine::echo("e0"), Engine::echo("e1")];
+    let world = World::new(io, &[&engines[0], &engines[1]]);
+    engines.iter().for_each(Engine::kill);
+    let mut client = world.client();
+    for _ in 0..10 {
+        let answer = client.ask("");
+        assert_eq!((answer.status, answer.code().as_str()), (503, "engines_unavailable"));
+        assert!(answer.text().contains(r#""type":"engines_unavailable""#));
+        assert_eq!(answer.field("retry-after"), Some("1"));
+    }
+    world.check_outcomes(&[("engines_unavailable", 10)]);
+}
+
+#[rstest]
+fn a_connection_reset_before_any_byte_goes_to_the_next_engine(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    for is_reset in [true, false] {
+        let broken = Engine::start(move |socket, _| {
+            if is_reset {
+                reset(socket);
+            }
+            false
+        });
+        let sound = Engine::echo("sound");
+        let world = World::new(io, &[&broken, &sound]);
+        let mut client = world.client();
+        for n in 0..8 {
+            let answer = client.ask(&format!("x-session-id: {n}\r\n"));
+            assert_eq!((answer.status, answer.text()), (200, "sound"));
+        }
+        let stats = world.check_outcomes(&[]);
+        assert!(broken.count() > 0);
+        assert_eq!(stats.retries["reset"], broken.count() as u64);
+        assert_eq!(stats.engines[0].resets, broken.count() as u64);
+    }
+}
+
+#[rstest]
+fn retries_of_sent_requests_are_bounded_by_the_budget(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let engines = [Engine::start(|_, _| false), Engine::start(|_, _| false)];
+    let world = World::new(io, &[&engines[0], &engines[1]]);
+    let mut client = world.client();
+    for _ in 0..200 {
+        assert_eq!(client.ask("").code(), "engines_unavailable");
+    }
+    let stats = world.check_outcomes(&[("engines_unavailable", 200)]);
+    let sent = (engines[0].count() + engines[1].count()) as u64;
+    assert_eq!(sent, 200 + stats.retries["reset"]);
+    // A fifth of the requests, what was saved at the start, and one per second.
+    assert!(stats.retries["reset"] <= 40 + 10 + 20, "{stats:?}");
+    assert!(stats.retries_denied > 0);
+}
+
+#[rstest]
+fn a_stale_connection_is_replayed_on_a_fresh_one(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    // Answers once per connection, and closes it only when the next request has come: the closest an engine can come to closing an idle
+    // connection in the moment in which it is used again.
+    let engine = Engine::start({
+        let served = std::sync::Mutex::new(std::collections::HashSet::new());
+        move |socket, _| served.lock().unwrap().insert(socket.peer_addr().unwrap()) && answer(socket, "hello")
+    });
+    let world = World::new(io, &[&engine]);
+    let mut client = world.client();
+    for _ in 0..10 {
+        assert_eq!(client.ask("").text(), "hello");
+    }
+    let stats = world.check_outcomes(&[]);
+    assert_eq!((stats.retries["stale_connection"], stats.engines[0].replays), (9, 9));
+    assert_eq!(stats.engines[0].picks, 10, "a replay is not another pick");
+    assert_eq!(engine.count(), 19);
+}
+
+#[rstest]
+fn a_connection_closed_while_idle_is_not_used_again(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    for extra in [&b""[..], b"HTTP/1.1 408 Request Timeout\r\n\r\n"] {
+        let engine =
+            Engine::start(move |socket, _| answer(socket, "hello") && socket.write_all(extra).is_ok() && extra.is_empty());
+        let world = World::new(io, &[&engine]);
+        let mut client = world.client();
+        for _ in 0..10 {
+            assert_eq!(client.ask("").text(), "hello");
+            engine.close_connections();
+        }
+        let stats = world.check_outcomes(&[]);
+        assert!(stats.engines[0].connects >= 9, "{stats:?}");
+    }
+}
+
+#[rstest]
+fn idle_connections_are_let_go_in_time(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let (ended, is_ended) = std::sync::mpsc::channel();
+    let engine = Engine::start(move |socket, _| {
+        answer(socket, "hello");
+        let begun = now();
+        // Nothing more comes, so this returns when the proxy closes.
+        let n = std::io::Read::read(socket, &mut [0; 16]).unwrap();
+        ended.send((n, begun.elapsed())).unwrap();
+        false
+    });
+    let world =
+        World::with(io, ProxyConfig { engine_idle_timeout: Duration::from_millis(200), ..Default::default() }, &[&engine]);
+    assert_eq!(world.client().ask("").text(), "hello");
+    let (n, after) = is_ended.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(n, 0);
+    assert!(after >= Duration::from_millis(150), "closed after {after:?}");
+}
+
+#[rstest]
+fn answers_that_are_not_http(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    for bad in [
+        &b"hello\r\n\r\n"[..],
+        b"HTTP/1.1 200 OK\n\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nx",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\nx",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+    ] {
+        let engine = Engine::start(move |socket, _| {
+            socket.write_all(bad).unwrap();
+            false
+        });
+        let world = World::new(io, &[&engine]);
+        let answer = world.client().ask("");
+        assert_eq!((answer.status, answer.code().as_str()), (502, "bad_engine_response"), "{bad:?}");
+        world.check_outcomes(&[("engine_bad_response", 1)]);
+    }
+}
+
+#[rstest]
+fn an_engine_that_does_not_answer_in_time(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let (ended, is_ended) = std::sync::mpsc::channel();
+    let engine = Engine::start(move |socket, request| {
+        // One says nothing at all, the other only its head: neither is the first byte of an answer.
+        if request.field("x-head").is_some() {
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n").unwrap();
+        }
+        ended.send(std::io::Read::read(socket, &mut [0; 16]).unwrap_or(0)).unwrap();
+        false
+    });
+    let world = World::with(io, ProxyConfig { ttft_timeout: Duration::from_millis(150), ..Default::default() }, &[&engine]);
+    let mut client = world.client();
+    for fields in ["", "x-head: 1\r\n"] {
+        let answer = client.ask(fields);
+        assert_eq!((answer.status, answer.code().as_str()), (504, "ttft_timeout"));
+        assert_eq!(is_ended.recv_timeout(PATIENCE), Ok(0), "the engine's connection stays open");
+    }
+    world.check_outcomes(&[("ttft_timeout", 2)]);
+}
