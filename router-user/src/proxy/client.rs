@@ -13,7 +13,7 @@ use super::reply::{self, Problem};
 use super::route;
 use super::stats::Outcome;
 use super::timers::Deadline;
-use super::worker::Worker;
+use super::worker::{BodyRoom, Worker};
 use crate::io::{Connection, Stream};
 
 /// Bytes a client may send ahead while its request is being answered. They are read so that its end is seen behind them.
@@ -105,7 +105,8 @@ impl<S: Stream> Session<'_, S> {
             Ok(request) => request,
             Err(error) => return self.refuse(Problem::head(error), None, 0).await,
         };
-        let body = match self.body(&request, head_length).await {
+        let mut room = worker.body_room();
+        let body = match self.body(&request, head_length, &mut room).await {
             Ok(body) => body,
             Err(Ended::Gone) => {
                 worker.stats.count(Outcome::ClientGone);
@@ -190,17 +191,18 @@ impl<S: Stream> Session<'_, S> {
     }
 
     /// Waits for the whole body.
-    async fn body(&mut self, request: &Request, head_length: usize) -> Result<BodyAt, Ended> {
+    async fn body(&mut self, request: &Request, head_length: usize, room: &mut BodyRoom) -> Result<BodyAt, Ended> {
         let limit = self.worker.config.body_bytes_max;
         let held = match request.length {
             Length::Unknown => return Ok(BodyAt { held: head_length, start: head_length, is_own: false }),
             Length::Known(n) if n > limit as u64 => return Err(Ended::Refused(Problem::body_too_large(limit))),
+            Length::Known(n) if !room.take(n as usize) => return Err(Ended::Refused(Problem::bodies_full())),
             Length::Known(n) => head_length + n as usize,
             Length::Chunked => usize::MAX,
         };
         self.deadline.set(self.worker.config.body_gap_timeout);
         if request.length == Length::Chunked {
-            return self.chunked_body(request, head_length).await;
+            return self.chunked_body(request, head_length, room).await;
         }
         if request.expects_continue && self.client.input().len() < held {
             self.proceed().await?;
@@ -211,7 +213,7 @@ impl<S: Stream> Session<'_, S> {
         Ok(BodyAt { held, start: head_length, is_own: false })
     }
 
-    async fn chunked_body(&mut self, request: &Request, head_length: usize) -> Result<BodyAt, Ended> {
+    async fn chunked_body(&mut self, request: &Request, head_length: usize, room: &mut BodyRoom) -> Result<BodyAt, Ended> {
         let limit = self.worker.config.body_bytes_max;
         self.client.consume(head_length);
         self.body.clear();
@@ -226,6 +228,7 @@ impl<S: Stream> Session<'_, S> {
                 chunk::Piece::Data(n) if self.body.len() + n > limit => {
                     return Err(Ended::Refused(Problem::body_too_large(limit)));
                 }
+                chunk::Piece::Data(n) if !room.take(n) => return Err(Ended::Refused(Problem::bodies_full())),
                 chunk::Piece::Data(n) => {
                     self.body.extend_from_slice(&input[..n]);
                     self.client.consume(n);

@@ -17,6 +17,8 @@ pub struct ProxyConfig {
     pub head_fields_max: usize,
     /// Bytes of a request's body; more is answered 413. Bodies are kept whole until the answer begins, so that they can be sent again.
     pub body_bytes_max: usize,
+    /// Bytes of all bodies that are held at one time; a request whose body would not fit is answered 503.
+    pub bodies_bytes_max: usize,
     /// Requests in flight to one engine.
     pub engine_in_flight_max: usize,
     /// Idle connections kept per engine.
@@ -51,6 +53,8 @@ impl Default for ProxyConfig {
             head_fields_max: 128,
             // A prompt with a few images; far above any text that fits a model's context.
             body_bytes_max: 32 << 20,
+            // Room for 32 bodies of the largest size, or a hundred thousand usual prompts.
+            bodies_bytes_max: 1 << 30,
             engine_in_flight_max: 4096,
             engine_idle_max: 256,
             attempts_max: 4,

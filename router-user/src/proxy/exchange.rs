@@ -171,8 +171,12 @@ impl<S: Stream> Session<'_, S> {
                 Ok(upstream)
             }
             Err(error) => {
-                tracing::debug!(engine = %engine.name, %error, "failed to connect");
-                engine.failed(worker.timers.now(), error.kind() == io::ErrorKind::TimedOut);
+                if is_ours(&error) {
+                    tracing::warn!(engine = %engine.name, %error, "failed to connect for want of local resources");
+                } else {
+                    tracing::debug!(engine = %engine.name, %error, "failed to connect");
+                    engine.failed(worker.timers.now(), error.kind() == io::ErrorKind::TimedOut);
+                }
                 Err(Failure::Unreachable)
             }
         }
@@ -375,6 +379,12 @@ impl<S: Stream> Session<'_, S> {
         out.extend_from_slice(&self.wire[request.request_id.clone()]);
         out.extend_from_slice(if closes { b"\r\nconnection: close\r\n\r\n" } else { b"\r\n\r\n" });
     }
+}
+
+/// Whether a connect failed for want of descriptors, ports or memory of this machine, which says nothing about the engine.
+fn is_ours(error: &io::Error) -> bool {
+    let wants = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EACCES, libc::EPERM];
+    error.raw_os_error().is_some_and(|code| wants.contains(&code))
 }
 
 /// Counts the blank lines that end events, also when one is cut by two reads.

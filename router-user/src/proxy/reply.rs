@@ -60,6 +60,11 @@ impl Problem {
         Self { closes: true, ..Self::new(413, "invalid_request_error", "body_too_large", Outcome::BodyTooLarge, message) }
     }
 
+    pub(super) fn bodies_full() -> Self {
+        let message = "too many large requests at one time";
+        Self { closes: true, ..Self::new(503, "overloaded_error", "bodies_full", Outcome::BodiesFull, message).later(1) }
+    }
+
     pub(super) fn client_timeout() -> Self {
         let message = "the request did not arrive in time";
         Self { closes: true, ..Self::new(408, "invalid_request_error", "request_timeout", Outcome::ClientTimeout, message) }

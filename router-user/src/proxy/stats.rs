@@ -66,6 +66,8 @@ names!(
         EnginesUnavailable = "engines_unavailable",
         /// Every engine left has as much in flight as it may.
         EnginesFull = "engines_full",
+        /// The bodies held already left no room for another.
+        BodiesFull = "bodies_full",
         ClientGone = "client_gone",
         /// The client did not take its answer in time.
         ClientStalled = "client_stalled",

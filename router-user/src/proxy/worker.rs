@@ -35,6 +35,8 @@ pub(super) struct Worker<S: Stream> {
     pub(super) is_stopping: Cell<bool>,
     view: RefCell<Option<Rc<View<S>>>>,
     connections: Cell<usize>,
+    /// Bytes of bodies that are held or have been announced.
+    bodies: Rc<Cell<usize>>,
     vacancy: tokio::sync::Notify,
     rng: Cell<u64>,
 }
@@ -53,6 +55,11 @@ impl<S: Stream> Worker<S> {
             }
         }
         view.clone()
+    }
+
+    /// Room for a body, none taken yet; what is taken is given back when it is dropped.
+    pub(super) fn body_room(&self) -> BodyRoom {
+        BodyRoom { held: 0, all: Rc::clone(&self.bodies), max: self.config.bodies_bytes_max }
     }
 
     /// A random number; good enough to spread requests, and for ids.
@@ -90,6 +97,7 @@ pub(super) fn run<D: Driver>(
             is_stopping: Cell::new(false),
             view: RefCell::default(),
             connections: Cell::new(0),
+            bodies: Rc::default(),
             vacancy: tokio::sync::Notify::new(),
             rng: Cell::new(seed()),
         });
@@ -118,6 +126,8 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
         tick.tick().await;
         ticks = ticks.wrapping_add(1);
         worker.timers.look();
+        // New routes are looked up here first, so that no request has to wait for it.
+        worker.view();
         let now = worker.timers.coarse();
         if ticks.is_multiple_of(SWEEP_TICKS) {
             let view = worker.view.borrow().clone();
@@ -158,6 +168,32 @@ async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Liste
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// The room that the body of one request takes.
+pub(super) struct BodyRoom {
+    held: usize,
+    all: Rc<Cell<usize>>,
+    max: usize,
+}
+
+impl BodyRoom {
+    /// Takes more room; false, and nothing is taken, when there is not so much.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        let all = self.all.get().saturating_add(bytes);
+        let has_room = all <= self.max;
+        if has_room {
+            self.all.set(all);
+            self.held += bytes;
+        }
+        has_room
+    }
+}
+
+impl Drop for BodyRoom {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - self.held);
     }
 }
 

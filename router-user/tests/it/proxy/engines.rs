@@ -221,3 +221,61 @@ fn an_engine_that_does_not_answer_in_time(#[values(IoChoice::Uring, IoChoice::Ep
     }
     world.check_outcomes(&[("ttft_timeout", 2)]);
 }
+
+/// An address where connecting neither succeeds nor fails: a listener whose queue is full and who accepts nobody.
+struct Silent {
+    address: std::net::SocketAddr,
+    _held: (socket2::Socket, Vec<socket2::Socket>),
+}
+
+impl Silent {
+    fn new() -> Self {
+        let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        listener.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let fill = (0..4)
+            .map(|_| {
+                let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+                socket.set_nonblocking(true).unwrap();
+                let _pending = socket.connect(&address);
+                socket
+            })
+            .collect();
+        Self { address: address.as_socket().unwrap(), _held: (listener, fill) }
+    }
+}
+
+#[rstest]
+fn an_engine_that_does_not_accept_is_passed_over(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let (silent, sound) = (Silent::new(), Engine::echo("sound"));
+    let snapshot = super::world::snapshot(&[
+        super::world::Listed { address: silent.address, weight: 1.0, tags: &[] },
+        super::world::Listed { address: sound.address, weight: 0.0, tags: &[] },
+    ]);
+    let world = World::of(io, ProxyConfig { connect_timeout: Duration::from_millis(200), ..Default::default() }, snapshot);
+    let mut client = world.client();
+    let begun = now();
+    assert_eq!(client.ask("").text(), "sound");
+    assert!(begun.elapsed() >= Duration::from_millis(190), "passed over after {:?}", begun.elapsed());
+    // One client has paid; those behind it do not, until the next probe.
+    let begun = now();
+    for _ in 0..20 {
+        assert_eq!(client.ask("").text(), "sound");
+    }
+    assert!(begun.elapsed() < Duration::from_millis(190), "twenty requests took {:?}", begun.elapsed());
+    let stats = world.check_outcomes(&[]);
+    assert_eq!((stats.engines[0].connect_failures, stats.retries["connect_failed"]), (1, 1));
+}
+
+#[rstest]
+fn a_client_that_leaves_while_connecting(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let silent = Silent::new();
+    let snapshot = super::world::snapshot(&[super::world::Listed { address: silent.address, weight: 1.0, tags: &[] }]);
+    let world = World::of(io, ProxyConfig { connect_timeout: PATIENCE, ..Default::default() }, snapshot);
+    let mut client = world.client();
+    client.post("", r#"{"model":"demo"}"#);
+    super::world::until("the engine has been picked", || world.stats().engines[0].picks == 1);
+    drop(client);
+    world.check_outcomes(&[("client_gone", 1)]);
+}

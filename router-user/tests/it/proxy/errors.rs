@@ -199,3 +199,29 @@ fn slow_clients_are_bounded(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoCh
     world.check_outcomes(&[("client_timeout", 2)]);
     until("all connections are counted out", || world.stats().connections == 0);
 }
+
+#[rstest]
+fn bodies_held_at_one_time_are_bounded(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let engine = Engine::echo("hello");
+    let world = World::with(io, ProxyConfig { bodies_bytes_max: 50, ..Default::default() }, &[&engine]);
+    let mut first = world.client();
+    // Announced is held: the rest may come at any time.
+    first.send("POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 36\r\n\r\n");
+    until("the first request has begun", || world.stats().requests == 1);
+    for request in [
+        "POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 16\r\n\r\n{\"model\":\"demo\"}",
+        "POST /v1/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n10\r\n{\"model\":\"demo\"}\r\n0\r\n\r\n",
+    ] {
+        let mut client = world.client();
+        client.send(request);
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.code().as_str(), answer.field("retry-after")), (503, "bodies_full", Some("1")));
+    }
+    first.send(r#"{"model":"demo","prompt":"12345678"}"#);
+    assert_eq!(first.answer().text(), "hello");
+    // All room is given back.
+    for _ in 0..5 {
+        assert_eq!(world.client().ask("").text(), "hello");
+    }
+    world.check_outcomes(&[("bodies_full", 2)]);
+}

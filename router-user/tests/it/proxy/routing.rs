@@ -196,3 +196,18 @@ fn a_full_engine_hands_over_and_all_full_is_said(#[values(IoChoice::Uring, IoCho
     let stats = world.check_outcomes(&[("engines_full", 1)]);
     assert_eq!(stats.engines.iter().map(|e| e.in_flight).collect::<Vec<_>>(), [0, 0]);
 }
+
+#[rstest]
+fn an_engine_is_reached_where_it_is_said_to_be(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let (direct, relay, moved) = (Engine::echo("direct"), Engine::echo("relay"), Engine::echo("moved"));
+    let at = |engine: &Engine| snapshot(&[Listed { address: engine.address, weight: 1.0, tags: &[] }]);
+    let world = World::via(io, ProxyConfig::default(), HashMap::from([("e0".to_owned(), relay.address)]));
+    world.apply(at(&direct));
+    assert_eq!(world.client().ask("").text(), "relay");
+    // Without a detour, a new address takes effect on open client connections too.
+    let world = World::of(io, ProxyConfig::default(), at(&direct));
+    let mut client = world.client();
+    assert_eq!(client.ask("").text(), "direct");
+    world.apply(at(&moved));
+    assert_eq!(client.ask("").text(), "moved");
+}

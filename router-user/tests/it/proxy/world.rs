@@ -399,7 +399,12 @@ impl World {
 
     /// Without routes.
     pub(crate) fn bare(io: IoChoice, config: ProxyConfig) -> Self {
-        let plane = DataPlane::new("a".to_owned(), HashMap::new());
+        Self::via(io, config, HashMap::new())
+    }
+
+    /// Without routes, and with engines that are reached at other addresses than their own.
+    pub(crate) fn via(io: IoChoice, config: ProxyConfig, via: HashMap<String, SocketAddr>) -> Self {
+        let plane = DataPlane::new("a".to_owned(), via);
         let config = ProxyConfig { listen: vec!["127.0.0.1:0".parse().unwrap()], ..config };
         let handle = start(&config, io, Arc::clone(&plane)).unwrap();
         assert_eq!(handle.io().to_string(), io.to_string());
