@@ -22,8 +22,8 @@ use crate::cli::{Admin, Control, Serve};
 
 /// How long streams may go on after the process was asked to stop.
 const GRACE: Duration = Duration::from_secs(30);
-/// How often the kernel's rare events are passed to the log.
-const KERNEL_EVENTS: Duration = Duration::from_secs(1);
+/// How often the kernel plane looks for listeners that did not register themselves, and logs its rare events.
+const KERNEL_UPKEEP: Duration = Duration::from_secs(1);
 
 /// A mistake in what the user asked for; the process ends with exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -153,7 +153,7 @@ async fn start_data(
     tokio::spawn(data::follow(Arc::clone(&role), source.clone(), store));
     tokio::spawn(data::report_demand(Arc::clone(&role), source, clock, config.control.period));
     if role.kernel.is_some() {
-        tokio::spawn(log_kernel_events(Arc::clone(&role)));
+        tokio::spawn(maintain_kernel(Arc::clone(&role)));
     }
     Ok((handle, role))
 }
@@ -195,12 +195,12 @@ fn attach_kernel(config: &Config) -> (Option<KernelRole>, Option<String>) {
     }
 }
 
-async fn log_kernel_events(role: Arc<DataRole>) {
-    let mut ticks = tokio::time::interval(KERNEL_EVENTS);
+async fn maintain_kernel(role: Arc<DataRole>) {
+    let mut ticks = tokio::time::interval(KERNEL_UPKEEP);
     loop {
         ticks.tick().await;
         if let Some(kernel) = &role.kernel {
-            kernel.log_events();
+            kernel.maintain();
         }
     }
 }

@@ -10,11 +10,11 @@ use bench::load::Report;
 use bench::process::{self, Child};
 
 /// Three engines, any two of which carry the demand.
-pub struct World {
-    pub front: SocketAddr,
-    pub engines: Vec<Option<Child>>,
-    pub control: Option<Child>,
-    pub proxy: Option<Child>,
+pub(crate) struct World {
+    pub(crate) front: SocketAddr,
+    pub(crate) engines: Vec<Option<Child>>,
+    pub(crate) control: Option<Child>,
+    pub(crate) proxy: Option<Child>,
     folder: tempfile::TempDir,
     file: PathBuf,
     admin: SocketAddr,
@@ -22,7 +22,7 @@ pub struct World {
 
 impl World {
     /// Starts everything and waits until the proxy serves a snapshot that the controller has published.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let addresses = process::free_addresses(7).expect("free ports");
         let (engines, rest) = addresses.split_at(3);
@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Starts the proxy; its snapshots are on its own disk.
-    pub async fn start_proxy(&mut self) {
+    pub(crate) async fn start_proxy(&mut self) {
         let mut command = self.command("ilb", "proxy.log");
         command.args(["proxy", "-c"]).arg(&self.file);
         let mut child = Child::spawn("proxy", &mut command).expect("started");
@@ -65,25 +65,25 @@ impl World {
     }
 
     /// Runs `ilb` against the proxy's or the controller's socket.
-    pub fn ask(&self, socket: &str, arguments: &[&str]) -> Output {
+    pub(crate) fn ask(&self, socket: &str, arguments: &[&str]) -> Output {
         let program = process::sibling("ilb").expect("built");
         let mut command = Command::new(program);
         command.args(arguments).arg("--socket").arg(self.folder.path().join(socket)).stdin(Stdio::null());
         command.output().expect("ilb runs")
     }
 
-    pub fn json(&self, arguments: &[&str]) -> serde_json::Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> serde_json::Value {
         let output = self.ask("proxy.sock", arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.json(&["status", "--json"])["generation"].as_u64().expect("a generation")
     }
 
     /// Engine -> weight, as the proxy applies them.
-    pub fn weights(&self) -> Vec<(String, f64)> {
+    pub(crate) fn weights(&self) -> Vec<(String, f64)> {
         let weights = self.json(&["weights", "--json"]);
         let route = &weights["routes"][0];
         let weight =
@@ -92,7 +92,7 @@ impl World {
     }
 
     /// Waits for something that the processes are about to do.
-    pub async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+    pub(crate) async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         let give_up = bench::clock::now() + Duration::from_secs(20);
         while !is_so(self) {
             assert!(bench::clock::now() < give_up, "it did not happen within 20 s; logs:\n{}", self.logs());
@@ -100,14 +100,14 @@ impl World {
         }
     }
 
-    pub fn logs(&self) -> String {
+    pub(crate) fn logs(&self) -> String {
         let read =
             |name: &str| format!("--- {name}\n{}", std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default());
         [read("control.log"), read("proxy.log")].join("\n")
     }
 
     /// Starts open-loop load on the proxy.
-    pub fn load(&self, rps: u32, duration: &str, more: &[&str]) -> std::process::Child {
+    pub(crate) fn load(&self, rps: u32, duration: &str, more: &[&str]) -> std::process::Child {
         let program = process::sibling("ilb-bench").expect("built");
         let mut command = Command::new(program);
         command.args(["load", "--url", &format!("http://{}", self.front), "--rps", &rps.to_string(), "--duration", duration]);
@@ -117,7 +117,7 @@ impl World {
 }
 
 /// Waits for load to end; what it reports of all targets together.
-pub fn report(load: std::process::Child) -> Report {
+pub(crate) fn report(load: std::process::Child) -> Report {
     let output = load.wait_with_output().expect("the load ends");
     assert!(output.status.success(), "the load failed: {:?} {:?}", output.status.code(), output.status.signal());
     let text = String::from_utf8(output.stdout).expect("UTF-8");
@@ -125,7 +125,7 @@ pub fn report(load: std::process::Child) -> Report {
 }
 
 /// Kills with SIGKILL, as a crash or the OOM killer would.
-pub fn kill(child: &Child) {
+pub(crate) fn kill(child: &Child) {
     let status = Command::new("kill").args(["-9", &child.group().to_string()]).status().expect("kill runs");
     assert!(status.success());
 }

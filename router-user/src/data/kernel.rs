@@ -37,9 +37,11 @@ impl KernelRole {
         self.lock().status().map_err(|error| tracing::warn!(%error, "the kernel plane's state cannot be read")).ok()
     }
 
-    /// Passes the programs' rare events to the log.
-    pub fn log_events(&self) {
-        self.lock().log_events();
+    /// What wants doing about once a second: events to the log, and listeners that did not register themselves.
+    pub fn maintain(&self) {
+        if let Err(error) = self.lock().maintain() {
+            tracing::warn!(%error, "the kernel plane cannot be maintained");
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, KernelPlane> {
