@@ -2,10 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
-use router_common::{
-    control::MAX_GENERATION,
-    limits::{MAX_SCAN, MAX_SEATS},
-};
+use router_common::{control::MAX_GENERATION, limits::MAX_SEATS};
 
 /// A failure of the kernel plane. Its text is one line.
 #[derive(Debug, thiserror::Error)]
@@ -51,9 +48,6 @@ pub enum KernelError {
     /// Too many engine addresses, old and new together.
     #[error("apply a table: more than {MAX_SEATS} engine addresses, old and new together")]
     TooManyEngines,
-    /// Too many engines of this host are eligible.
-    #[error("apply a table: {found} eligible engines on this host, at most {MAX_SCAN} wanted")]
-    TooManyEligible { found: usize },
     /// A system call failed.
     #[error("{action}: {source}")]
     System {

@@ -33,8 +33,11 @@ pub(super) fn listening_sockets() -> io::Result<Vec<(Endpoint, u64)>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        for line in io::BufReader::new(file).lines() {
-            sockets.extend(parse_line(&line?));
+        // Listeners come first (`tcp_get_idx` in net/ipv4/tcp_ipv4.c): the connections behind them, perhaps many thousands, are not read.
+        let lines = io::BufReader::new(file).lines().skip(1);
+        for line in lines {
+            let Some(socket) = parse_line(&line?) else { break };
+            sockets.push(socket);
         }
     }
     Ok(sockets)

@@ -14,6 +14,7 @@ use router_common::{
     control::Control,
     engine::{Endpoint, Seats},
     layout,
+    limits::MAX_SCAN,
     service::Eligible,
     slot::{NO_ENGINE, SLOTS, Slot},
 };
@@ -104,7 +105,7 @@ impl KernelPlane {
     /// Makes a table the live one, whole: a connection is picked by the table before or by this one.
     ///
     /// Shape: `slots` has engine numbers, best first, `NO_ENGINE` after the last; `engines` gives each number its address; `eligible` are the
-    /// engines that may serve the service when no rank of a slot can. Blocks for some milliseconds, while programs that may still read the
+    /// engines that may serve the service when no rank of a slot can (of those on this host, the first `MAX_SCAN`). Blocks for some milliseconds, while programs that may still read the
     /// bank to be written finish.
     /// Errors: a generation below the live one (the same again is a new table for it: ready replicas or penalties have changed); a number
     /// without an address. The live table is then unchanged.
@@ -129,11 +130,10 @@ impl KernelPlane {
         for (engine, address) in &addresses {
             seat_of.insert(*engine, self.seating.seat(*address)?);
         }
+        // Beyond the bound the scan does without the rest: it covers engines enough to find one if any is left.
         let mut list = Eligible::EMPTY;
-        for engine in &eligible {
-            if !list.add(seat_of[*engine]) {
-                return Err(KernelError::TooManyEligible { found: eligible.len() });
-            }
+        for engine in eligible.iter().take(MAX_SCAN) {
+            list.add(seat_of[*engine]);
         }
         let current: HashMap<SocketAddr, u16> = addresses.iter().map(|(engine, address)| (*address, seat_of[engine])).collect();
         // New addresses first: an engine that begins to listen from here on registers itself, one that did before is found.

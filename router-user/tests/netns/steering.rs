@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use router_common::slot::{NO_ENGINE, RANKS, SLOTS, Slot};
+use router_common::{
+    limits::MAX_SCAN,
+    slot::{NO_ENGINE, RANKS, SLOTS, Slot},
+};
 
 use crate::{
     client::{Tally, connect, connect_from, connect_times, connect_while},
@@ -171,6 +174,25 @@ fn when_a_slots_ranks_are_gone_the_other_eligible_engines_share() {
         assert_eq!(tally.answered(), 1_000, "{tally:?}");
         assert_eq!(world.counter("picked_by_scan"), 1_000);
         assert!(tally.by_engine[&'b'] > 300 && tally.by_engine[&'c'] > 250, "{tally:?}");
+    });
+}
+
+#[test]
+fn the_scan_reaches_its_last_engine_and_no_further() {
+    in_world(|world| {
+        let mut plane = world.attach();
+        let all: Vec<SocketAddr> = (0..100).map(|index| SocketAddr::from(([127, 0, 0, 1], 20_000 + index))).collect();
+        let mut only_first: Box<[Slot; SLOTS]> = vec![[NO_ENGINE; RANKS]; SLOTS].try_into().unwrap();
+        only_first.iter_mut().for_each(|slot| slot[0] = 0);
+        let eligible: Vec<u16> = (0..100).collect();
+        plane.apply(1, &only_first, &numbered(&all), &eligible).unwrap();
+        let beyond = Engine::start(world, 'x', &all[MAX_SCAN].to_string());
+        assert_eq!(connect_times(world.service, 100).failed.len(), 100);
+        assert_eq!(world.counter("refused_no_listener"), 100);
+        let _last = Engine::start(world, 'a', &all[MAX_SCAN - 1].to_string());
+        assert_eq!(connect_times(world.service, 100).by_engine, [('a', 100)].into());
+        assert_eq!(world.counter("picked_by_scan"), 100);
+        beyond.kill();
     });
 }
 
