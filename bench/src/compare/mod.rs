@@ -55,6 +55,9 @@ pub struct Args {
     /// Leave the placing of processes on cores to the kernel
     #[arg(long)]
     no_pin: bool,
+    /// Run everything measured at this nice value, so that other work on the machine disturbs it less; below 0 needs root
+    #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    nice: Option<i32>,
 }
 
 /// Share of a closed-loop measurement that comes first and is not counted: connections open, pools fill.
@@ -65,6 +68,9 @@ pub async fn run(args: Args) -> Result<()> {
     let peers = if args.peers.is_empty() { Peer::ALL.to_vec() } else { args.peers.clone() };
     for peer in &peers {
         peer.find()?;
+    }
+    if let Some(nice) = args.nice {
+        usage::set_nice(nice)?;
     }
     let folder = tempfile::Builder::new().prefix("ilb-compare-").tempdir().context("failed to make a working folder")?;
     let cores = Cores::split(args.no_pin)?;

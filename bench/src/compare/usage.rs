@@ -66,6 +66,14 @@ pub(super) fn pin(command: &mut Command, cores: Vec<usize>) -> &mut Command {
     unsafe { command.pre_exec(move || set_affinity(&cores)) }
 }
 
+/// Sets the nice value of this process, which all it starts inherit.
+pub(super) fn set_nice(nice: i32) -> Result<()> {
+    // SAFETY: setpriority takes no pointers.
+    let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    ensure!(status == 0, "failed to set nice to {nice}: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
 fn set_affinity(cores: &[usize]) -> std::io::Result<()> {
     if cores.is_empty() {
         return Ok(());
