@@ -18,11 +18,12 @@ pub(super) fn redraw(text: &str) -> Result<()> {
 pub(super) fn text(view: &View, planned: &Fleet) -> String {
     let mut lines = vec![
         format!(
-            "{} at {:.0} % of its rates and capacities   {:.0} s   generation {}",
+            "{} at {:.0} % of its rates and capacities   {:.0} s   generation {}   the plan expects a mean of {} ms",
             view.source,
             view.scale * 100.0,
             view.at.as_secs_f64(),
-            view.planned.generation
+            view.planned.generation,
+            ms(view.planned.objective_ms)
         ),
         "Two fleets of the same engines, at the same time, with the same arrivals: \"planned\" follows ilb's plan, \"nearest\" sends".to_owned(),
         format!("every request to its nearest engine. Rates in requests/s; latencies in ms, from arrival to last token; last {WINDOW_S:.0} s."),

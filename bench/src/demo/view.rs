@@ -50,6 +50,8 @@ pub(super) struct Side {
     /// By engine; `None` when it did not answer.
     pub(super) engines: Vec<Option<EngineState>>,
     pub(super) generation: u64,
+    /// The mean latency the plan expects.
+    pub(super) objective_ms: Option<f64>,
     /// Weights in force, by cluster, then class.
     weights: Vec<BTreeMap<String, f64>>,
 }
@@ -68,6 +70,7 @@ pub(super) struct Json<'v> {
     scale: f64,
     window_s: f64,
     generation: u64,
+    objective_ms: Option<f64>,
     routes: Vec<RouteJson<'v>>,
     engines: Vec<EngineJson<'v>>,
     planned: Sums,
@@ -145,6 +148,7 @@ impl View {
             scale: self.scale,
             window_s: WINDOW_S,
             generation: self.planned.generation,
+            objective_ms: self.planned.objective_ms,
             routes: routes.collect(),
             engines: engines.collect(),
             planned: self.planned.all(),
@@ -162,6 +166,7 @@ impl Side {
             windows: (0..routes).map(|_| Window::default()).collect(),
             engines: vec![None; engines],
             generation: 0,
+            objective_ms: None,
             weights: vec![BTreeMap::new(); routes],
         }
     }
@@ -184,6 +189,7 @@ impl Side {
         // Without the control plane the last snapshot holds, as it does for the proxies.
         if let Some(snapshot) = snapshot(fleet.control).await {
             self.generation = snapshot.generation;
+            self.objective_ms = Some(snapshot.objective_ms);
             for (number, weights) in self.weights.iter_mut().enumerate() {
                 let (cluster, class) = (ClusterId::of(number / self.classes), ClassId::of(number % self.classes));
                 let shares = snapshot.route(cluster, class).map(|route| &route.weights[..]).unwrap_or_default();

@@ -26,6 +26,9 @@ struct State {
     waiting: VecDeque<oneshot::Sender<()>>,
 }
 
+/// Part of the bucket that is full at the start.
+const START_FRAC: f64 = 0.25;
+
 /// Longest queue: 1000 s at 100 requests/s. A longer one would only hold clients that have long gone.
 const MAX_WAITING: usize = 100_000;
 
@@ -35,7 +38,9 @@ pub(super) struct QueueFull;
 impl Admission {
     pub(super) fn new(capacity_rps: f64, window: Duration) -> Self {
         let depth = (capacity_rps * window.as_secs_f64()).max(1.0);
-        let state = RefCell::new(State { credit: depth, at: clock::now(), waiting: VecDeque::new() });
+        // A new engine has no idle time behind it, from which a full bucket would come.
+        let credit = (depth * START_FRAC).max(1.0);
+        let state = RefCell::new(State { credit, at: clock::now(), waiting: VecDeque::new() });
         Self { capacity_rps, depth, state, arrived: Notify::new() }
     }
 
@@ -99,8 +104,9 @@ mod tests {
 
     #[test]
     fn above_capacity_requests_wait_in_order_and_leavers_cost_nothing() {
-        let start = clock::now();
         let admission = Admission::new(10.0, Duration::from_millis(200));
+        // By then the bucket is full.
+        let start = clock::now() + Duration::from_secs(1);
         let at = |ms: u64| start + Duration::from_millis(ms);
         let enter = |ms: u64| admission.enter(at(ms)).unwrap_or_else(|QueueFull| panic!("room for {MAX_WAITING}"));
         assert!(enter(0).is_none() && enter(0).is_none(), "a burst of two fits the bucket");
