@@ -8,7 +8,8 @@ use super::{Stream, socket};
 
 /// First size of a read: a request or an event of a stream fits, and an idle connection costs little.
 const ROOM_MIN: usize = 4 << 10;
-/// Largest size of a read, which doubles while reads come back full; also what is kept of a grown buffer.
+/// Largest size of a read: it doubles while reads come back full, and halves while they come back nearly empty, so that a connection
+/// that once carried a large body does not hold a large buffer for ever.
 const ROOM_MAX: usize = 64 << 10;
 /// Parts of one send: a head, a chunk's size line, its bytes and its end.
 const PARTS: usize = 4;
@@ -65,6 +66,8 @@ impl<S: Stream> Connection<S> {
         let n = ready!(self.stream.poll_recv(cx, &mut self.input, self.room))?;
         if n >= self.room {
             self.room = (2 * self.room).min(ROOM_MAX);
+        } else if n < self.room / 4 {
+            self.room = (self.room / 2).max(ROOM_MIN);
         }
         Poll::Ready(Ok(n))
     }

@@ -21,6 +21,8 @@ use super::{Driver, Listener, Stream, socket};
 
 /// Submissions that can wait for one turn of the loop; more are flushed early.
 const SUBMISSIONS: u32 = 1024;
+/// Completions that can wait: two for each connection a worker may have, its engine's included, so that the ring never overflows.
+const COMPLETIONS: u32 = 32 << 10;
 
 /// A worker on tokio-uring. Made by [`super::IoChoice::probe`] alone, since the runtime panics where the kernel forbids io_uring.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +31,7 @@ pub struct Uring(pub(super) ());
 /// How each ring is set up: no interrupt for a completion, since the loop comes by anyway. (`DEFER_TASKRUN` would hang this runtime.)
 pub(super) fn ring() -> io_uring::Builder {
     let mut builder = tokio_uring::uring_builder();
-    builder.setup_coop_taskrun();
+    builder.setup_coop_taskrun().setup_cqsize(COMPLETIONS);
     builder
 }
 
@@ -86,6 +88,8 @@ fn result_of(cqe: &cqueue::Entry) -> io::Result<usize> {
 
 fn submit_recv(fd: &Rc<OwnedFd>, mut buffer: Vec<u8>, room: usize) -> InFlightOneshot<Held, Received> {
     buffer.clear();
+    // A buffer that grew with an earlier body is not held while the connection idles.
+    buffer.shrink_to(room);
     buffer.reserve(room);
     let length = u32::try_from(buffer.capacity()).unwrap_or(u32::MAX);
     let entry = opcode::Recv::new(types::Fd(fd.as_raw_fd()), buffer.as_mut_ptr(), length).build();

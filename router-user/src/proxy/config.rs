@@ -11,7 +11,7 @@ pub struct ProxyConfig {
     pub workers: usize,
     /// Client connections of one worker; more wait in the kernel's queue.
     pub connections_max: usize,
-    /// Bytes of a request's head, its first line included; more is answered 431. Also the limit for an engine's head.
+    /// Bytes of a request's head, its first line included; more is answered 431.
     pub head_bytes_max: usize,
     /// Fields of a request's head, up to 256; more is answered 431.
     pub head_fields_max: usize,

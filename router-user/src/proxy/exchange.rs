@@ -28,6 +28,8 @@ use crate::publish::slots::full_rank;
 
 /// Interim answers (1xx) that are read and dropped before an engine is taken for broken.
 const INTERIM_MAX: usize = 8;
+/// Bytes of an engine's head. Not for configuration: engines are ours, and their heads are small.
+const ENGINE_HEAD_MAX: usize = 64 << 10;
 
 /// Why an engine gave no answer that could be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,14 +90,14 @@ impl<S: Stream> Session<'_, S> {
                 |engine| view.engine(engine).standing(now, config.engine_in_flight_max),
             );
             let id = match choice {
-                Pick::Engine(engine) if tried.len() < config.attempts_max && self.may_retry(retry, is_stateful) => engine,
+                Pick::Engine(engine) if tried.len() < config.attempts_max.max(1) && self.may_retry(retry, is_stateful) => engine,
                 Pick::Full if tried.is_empty() => return self.refuse(Problem::engines_full(), Some(request), body.held).await,
                 _ => return self.refuse(Problem::engines_unavailable(tried.len()), Some(request), body.held).await,
             };
             let engine = view.engine(id);
             let _in_flight = engine.begin(now);
             view.count_pick(asked.class, id);
-            retry = match self.attempt(engine, request, body).await {
+            retry = match self.attempt(engine, request, body, is_stateful).await {
                 Ok(answer) => return self.deliver(answer, engine, request, body).await,
                 Err(Failure::ClientGone) => {
                     worker.stats.count(Outcome::ClientGone);
@@ -129,11 +131,19 @@ impl<S: Stream> Session<'_, S> {
     }
 
     /// Sends the request to one engine, and waits until its answer can be begun.
-    async fn attempt(&mut self, engine: &Rc<Engine<S>>, request: &Request, body: BodyAt) -> Result<Answer<S>, Failure> {
+    async fn attempt(
+        &mut self,
+        engine: &Rc<Engine<S>>,
+        request: &Request,
+        body: BodyAt,
+        is_stateful: bool,
+    ) -> Result<Answer<S>, Failure> {
         let worker = self.worker;
-        if let Some(upstream) = engine.take_idle(worker.timers.coarse(), &worker.config) {
+        // On a kept connection that ends, nobody knows whether the engine has seen the request; where that matters, take a new one.
+        let kept = if is_stateful { None } else { engine.take_idle(worker.timers.coarse(), &worker.config) };
+        if let Some(upstream) = kept {
             match self.converse(upstream, request, body).await {
-                // The engine closed it while it was idle, so it has not seen the request.
+                // Most likely the engine closed it while it was idle and has not seen the request.
                 Err(Failure::Closed) => {
                     engine.counters.replays.add(1);
                     worker.stats.retried(Retry::StaleConnection);
@@ -204,7 +214,7 @@ impl<S: Stream> Session<'_, S> {
             loop {
                 // What has come is looked at before more is asked for.
                 while head.is_none() {
-                    match head::find_end(upstream.input(), &mut scanned, worker.config.head_bytes_max) {
+                    match head::find_end(upstream.input(), &mut scanned, ENGINE_HEAD_MAX) {
                         Ok(Some(length)) => {
                             let parsed = response::parse(&upstream.input()[..length], request.method, out);
                             upstream.consume(length);

@@ -53,15 +53,21 @@ impl Timers {
     pub(super) fn look(&self) {
         let now = self.now();
         self.coarse.set(now);
-        for entry in self.entries.borrow().iter().filter(|e| e.at.get() <= now) {
-            entry.waker.borrow_mut().take().into_iter().for_each(Waker::wake);
-        }
+        self.wake(|entry| entry.at.get() <= now);
     }
 
     /// Wakes everyone who holds a deadline, so that they look at the worker's state.
     pub(super) fn wake_all(&self) {
-        for entry in self.entries.borrow().iter() {
-            entry.waker.borrow_mut().take().into_iter().for_each(Waker::wake);
+        self.wake(|_| true);
+    }
+
+    fn wake(&self, which: impl Fn(&Entry) -> bool) {
+        for entry in self.entries.borrow().iter().filter(|e| which(e)) {
+            // Taken first, so that nothing is borrowed while it runs.
+            let waker = entry.waker.take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
         }
     }
 

@@ -147,6 +147,23 @@ fn a_stale_connection_is_replayed_on_a_fresh_one(#[values(IoChoice::Uring, IoCho
 }
 
 #[rstest]
+fn a_stateful_request_is_never_sent_twice(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let engines = [Engine::start(|_, _| false), Engine::start(|_, _| false)];
+    let world = World::new(io, &[&engines[0], &engines[1]]);
+    let mut client = world.client();
+    client.send("POST /v1/files HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\ndata");
+    assert_eq!(client.answer().code(), "engines_unavailable");
+    assert_eq!(engines[0].count() + engines[1].count(), 1);
+    // A connection that could be made nowhere has sent nothing, so the next engine may get it.
+    engines[0].kill();
+    engines[1].kill();
+    client.send("POST /v1/files HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\ndata");
+    assert_eq!(client.answer().code(), "engines_unavailable");
+    let stats = world.check_outcomes(&[("engines_unavailable", 2)]);
+    assert_eq!((stats.retries_denied, stats.retries["connect_failed"]), (1, 1));
+}
+
+#[rstest]
 fn a_connection_closed_while_idle_is_not_used_again(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     for extra in [&b""[..], b"HTTP/1.1 408 Request Timeout\r\n\r\n"] {
         let engine =

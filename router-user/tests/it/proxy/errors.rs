@@ -225,3 +225,19 @@ fn bodies_held_at_one_time_are_bounded(#[values(IoChoice::Uring, IoChoice::Epoll
     }
     world.check_outcomes(&[("bodies_full", 2)]);
 }
+
+#[rstest]
+fn connections_above_the_limit_wait(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let engine = Engine::echo("hello");
+    let world = World::with(io, ProxyConfig { connections_max: 2, ..Default::default() }, &[&engine]);
+    let (mut first, mut second, mut third) = (world.client(), world.client(), world.client());
+    assert_eq!((first.ask("").status, second.ask("").status), (200, 200));
+    third.post("", r#"{"model":"demo"}"#);
+    third.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let error = std::io::Read::read(&mut third.socket, &mut [0; 16]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(world.stats().connections, 2);
+    drop(first);
+    third.socket.set_read_timeout(Some(super::world::PATIENCE)).unwrap();
+    assert_eq!(third.answer().text(), "hello");
+}

@@ -312,3 +312,25 @@ fn shutdown_lets_streams_finish(#[values(IoChoice::Uring, IoChoice::Epoll)] io: 
     assert_eq!(client.chunks().unwrap(), b"data: 2\n\n");
     stopping.join().unwrap();
 }
+
+#[rstest]
+fn shutdown_cuts_what_is_out_of_grace(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let (ended, is_ended) = channel();
+    let engine = Engine::start(move |socket, _| {
+        socket.write_all(SSE_HEAD).unwrap();
+        socket.write_all(&chunk("data: 1\n\n")).unwrap();
+        ended.send(socket.read(&mut [0; 16]).unwrap_or(0)).unwrap();
+        false
+    });
+    let world = World::new(io, &[&engine]);
+    let mut client = world.client();
+    client.post("", r#"{"model":"demo"}"#);
+    client.head();
+    client.chunk().unwrap();
+    let begun = now();
+    world.handle.shutdown(Duration::from_millis(200));
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(200)..Duration::from_secs(2)).contains(&took), "took {took:?}");
+    assert_eq!(client.chunks(), Err(Vec::new()), "a cut stream must not end like a whole one");
+    assert_eq!(is_ended.recv_timeout(PATIENCE), Ok(0));
+}
