@@ -8,7 +8,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::demand::{DemandEstimate, ReportError};
-use super::health::{self, Health, Probe};
+use super::health::{self, Health, MOST_SILENT_FRAC, Probe, Verdict};
 use super::pins::{PinError, PinRequest, Pins};
 use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
@@ -155,13 +155,13 @@ impl Controller {
     }
 
     /// Takes a probe's outcome; true when it changes the plan's inputs.
-    fn observe(&mut self, Probe { engine, healthy }: Probe) -> bool {
-        let Some(ready) = self.health[engine.index()].observe(healthy) else { return false };
+    fn observe(&mut self, Probe { engine, answer }: Probe) -> bool {
+        let Some(verdict) = self.health[engine.index()].observe(answer) else { return false };
         let name = &self.config.fleet.engines[engine.index()].name;
-        if ready {
-            tracing::info!(engine = name, "engine answers again");
-        } else {
-            tracing::warn!(engine = name, "engine does not answer its health probe; planning without it");
+        match verdict {
+            Verdict::Ready => tracing::info!(engine = name, "engine answers again"),
+            Verdict::Gone => tracing::warn!(engine = name, "engine refuses its health probe; planning without it"),
+            Verdict::Silent => tracing::warn!(engine = name, "engine is silent to its health probe"),
         }
         true
     }
@@ -201,9 +201,13 @@ impl Controller {
     }
 
     fn inputs(&mut self) -> Inputs {
+        let trusts_silence = self.trusts_silence();
         let fleet = &self.config.fleet;
-        let ready =
-            |engine: EngineId| if self.health[engine.index()].is_ready() { fleet.engines[engine.index()].replicas } else { 0 };
+        let ready = |engine: EngineId| match self.health[engine.index()].verdict() {
+            Verdict::Gone => 0,
+            Verdict::Silent if trusts_silence => 0,
+            Verdict::Silent | Verdict::Ready => fleet.engines[engine.index()].replicas,
+        };
         let mut inputs = Inputs {
             demand_rps: self.demand.demand_rps(self.clock.now()),
             ready: fleet.engine_ids().map(ready).collect(),
@@ -216,6 +220,20 @@ impl Controller {
             tracing::warn!(engines = assumed.len(), "no engine of a class answers its health probe; planning as if all did");
         }
         inputs
+    }
+
+    /// False when so much capacity is silent that the probes are the likelier fault, as on a machine that is out of CPU.
+    fn trusts_silence(&self) -> bool {
+        let fleet = &self.config.fleet;
+        let capacity = |engine: &EngineId| fleet.profile_of(*engine).capacity_rps;
+        let silent = fleet.engine_ids().filter(|e| self.health[e.index()].verdict() == Verdict::Silent);
+        let silent_rps: f64 = silent.map(|e| capacity(&e)).sum();
+        let all_rps: f64 = fleet.engine_ids().map(|e| capacity(&e)).sum();
+        if silent_rps > MOST_SILENT_FRAC * all_rps {
+            tracing::warn!(silent_rps, all_rps, "more than half of the capacity is silent; planning as if it answered");
+            return false;
+        }
+        true
     }
 
     async fn replan(&mut self) {
@@ -271,7 +289,7 @@ impl Controller {
             })
             .collect();
         self.status.engines = (fleet.engines.iter().zip(&self.health))
-            .map(|(engine, health)| EngineHealth { engine: engine.name.clone(), ready: health.is_ready() })
+            .map(|(engine, health)| EngineHealth { engine: engine.name.clone(), ready: health.verdict() == Verdict::Ready })
             .collect();
     }
 }

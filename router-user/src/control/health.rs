@@ -7,27 +7,59 @@ use tokio::sync::mpsc;
 
 use crate::model::EngineId;
 
-/// Failed probes in a row that take an engine out of the plan; one alone is as likely a hiccup.
-const FAILURES: u32 = 2;
-/// An engine that needs longer to say that it is healthy is not.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Refusals in a row that take an engine out of the plan; one alone is as likely a restart of a moment.
+const REFUSALS: u32 = 2;
+/// Silences in a row that do. A machine that is short of CPU answers late, and to take its engine away then makes the others late too.
+const SILENCES: u32 = 5;
+/// A probe without an answer for so long counts as silence.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Fraction of the fleet's capacity that silence may take out of the plan; beyond it, it is the probe that cannot be trusted.
+pub(super) const MOST_SILENT_FRAC: f64 = 0.5;
 
-/// One engine's health as the probes see it. Pure: takes outcomes, gives a verdict.
+/// What one probe met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Any status below 500: an engine without such a path still answers.
+    Healthy,
+    /// Connection refused or broken, or a status of 500 and above: hard evidence.
+    Refused,
+    /// Nothing in time.
+    Silent,
+}
+
+/// What the plan should think of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Ready,
+    Gone,
+    Silent,
+}
+
+/// One engine's health as the probes see it. Pure: takes answers, gives a verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Health {
-    failures: u32,
+    refusals: u32,
+    silences: u32,
 }
 
 impl Health {
-    /// Takes a probe's outcome. Returns the new verdict if it changed.
-    pub(super) fn observe(&mut self, healthy: bool) -> Option<bool> {
-        let before = self.is_ready();
-        self.failures = if healthy { 0 } else { self.failures.saturating_add(1) };
-        (self.is_ready() != before).then_some(self.is_ready())
+    /// Takes a probe's answer. Returns the new verdict if it changed.
+    pub(super) fn observe(&mut self, answer: Answer) -> Option<Verdict> {
+        let before = self.verdict();
+        match answer {
+            Answer::Healthy => *self = Self::default(),
+            Answer::Refused => self.refusals = self.refusals.saturating_add(1),
+            Answer::Silent => self.silences = self.silences.saturating_add(1),
+        }
+        (self.verdict() != before).then_some(self.verdict())
     }
 
-    pub(super) fn is_ready(self) -> bool {
-        self.failures < FAILURES
+    pub(super) fn verdict(self) -> Verdict {
+        match (self.refusals >= REFUSALS, self.silences >= SILENCES) {
+            (true, _) => Verdict::Gone,
+            (false, true) => Verdict::Silent,
+            (false, false) => Verdict::Ready,
+        }
     }
 }
 
@@ -35,22 +67,23 @@ impl Health {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     pub(super) engine: EngineId,
-    pub(super) healthy: bool,
+    pub(super) answer: Answer,
 }
 
 /// Probes `GET /health` of one engine every `period`, until the receiver is gone.
-///
-/// Any answer below 500 is healthy: an engine without such a path still answers. Refused, silent and 5xx are not.
 pub(super) async fn watch(engine: EngineId, address: SocketAddr, period: Duration, probes: mpsc::Sender<Probe>) {
-    let client = reqwest::Client::builder().timeout(PROBE_TIMEOUT).no_proxy().pool_max_idle_per_host(0).build();
+    let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().pool_max_idle_per_host(0).build();
     let client = client.expect("a client without TLS needs nothing that can be missing");
     let mut ticks = tokio::time::interval(period);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let answer = client.get(format!("http://{address}/health")).send().await;
-        let healthy = answer.is_ok_and(|response| response.status().as_u16() < 500);
-        if probes.send(Probe { engine, healthy }).await.is_err() {
+        let answer = match client.get(format!("http://{address}/health")).send().await {
+            Ok(response) if response.status().as_u16() < 500 => Answer::Healthy,
+            Err(error) if error.is_timeout() => Answer::Silent,
+            Ok(_) | Err(_) => Answer::Refused,
+        };
+        if probes.send(Probe { engine, answer }).await.is_err() {
             return;
         }
     }
@@ -60,11 +93,24 @@ pub(super) async fn watch(engine: EngineId, address: SocketAddr, period: Duratio
 mod tests {
     use super::*;
 
-    #[test]
-    fn two_failures_in_a_row_take_an_engine_out_and_one_success_brings_it_back() {
+    fn verdicts(answers: &[Answer]) -> Vec<Option<Verdict>> {
         let mut health = Health::default();
-        let verdicts: Vec<Option<bool>> =
-            [false, true, false, false, false, true, true].into_iter().map(|h| health.observe(h)).collect();
-        assert_eq!(verdicts, [None, None, None, Some(false), None, Some(true), None]);
+        answers.iter().map(|&answer| health.observe(answer)).collect()
+    }
+
+    #[test]
+    fn two_refusals_take_an_engine_out_and_one_answer_brings_it_back() {
+        use Answer::{Healthy, Refused};
+        let found = verdicts(&[Refused, Healthy, Refused, Refused, Refused, Healthy, Healthy]);
+        assert_eq!(found, [None, None, None, Some(Verdict::Gone), None, Some(Verdict::Ready), None]);
+    }
+
+    #[test]
+    fn silence_has_to_last_longer_than_refusal() {
+        use Answer::{Healthy, Refused, Silent};
+        assert_eq!(verdicts(&[Silent, Silent, Silent, Silent, Healthy, Silent]), [None; 6]);
+        assert_eq!(verdicts(&[Silent; 5])[4], Some(Verdict::Silent));
+        let found = verdicts(&[Silent, Silent, Silent, Silent, Silent, Refused, Refused]);
+        assert_eq!(found[6], Some(Verdict::Gone), "hard evidence wins");
     }
 }
