@@ -20,6 +20,10 @@ impl KernelRole {
     /// Gives the kernel the class's table. What it cannot take is logged: the kernel goes on with the table it has.
     pub fn apply(&self, routes: &Routes) {
         let snapshot = &routes.snapshot;
+        if snapshot.generation == 0 {
+            // Made up by this data plane until it has heard of a published one; what the kernel has, if anything, is better.
+            return;
+        }
         let Some(route) = routes.classes.iter().find(|r| snapshot.classes[r.class.index()].name == self.class) else {
             tracing::warn!(class = self.class, "the snapshot does not know the kernel plane's class");
             return;
