@@ -90,15 +90,19 @@ fn mount_of_type(wanted: &str) -> Result<Option<PathBuf>, KernelError> {
 }
 
 /// The capabilities that loading and attaching need and this thread lacks, by name.
+///
+/// CAP_PERFMON is for the verifier: without it, it refuses what compilers do with stack slots that once held a pointer.
 pub(super) fn missing_capabilities() -> Result<Vec<&'static str>, KernelError> {
     // From linux/capability.h.
     const NET_ADMIN: u32 = 12;
     const SYS_ADMIN: u32 = 21;
+    const PERFMON: u32 = 38;
     const BPF: u32 = 39;
     let path = "/proc/thread-self/status";
     let status = std::fs::read_to_string(path).map_err(KernelError::system(format!("read {path}")))?;
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     let has = |bit: u32| effective & (1 << bit | 1 << SYS_ADMIN) != 0;
-    Ok([(BPF, "CAP_BPF"), (NET_ADMIN, "CAP_NET_ADMIN")].into_iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| name).collect())
+    let needed = [(BPF, "CAP_BPF"), (NET_ADMIN, "CAP_NET_ADMIN"), (PERFMON, "CAP_PERFMON")];
+    Ok(needed.into_iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| name).collect())
 }

@@ -70,7 +70,7 @@ impl KernelPlane {
         }
         let missing = missing_capabilities()?;
         if !missing.is_empty() {
-            return Err(KernelError::NotPermitted { missing: missing.join(" and ") });
+            return Err(KernelError::NotPermitted { missing: missing.join(", ") });
         }
         let netns = NetNamespace::current()?;
         let cgroup = Cgroup::open(config.cgroup.as_deref())?;

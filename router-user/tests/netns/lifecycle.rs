@@ -3,6 +3,7 @@
 use std::{
     env, fs, io,
     net::SocketAddr,
+    process::Command,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
@@ -14,37 +15,91 @@ use router_user::kernel::{self, KernelConfig, KernelError, KernelPlane, KernelSt
 use crate::{
     client::{connect, connect_times, connect_while},
     engine::{Engine, start_and_wait, this_test},
-    world::{in_world, numbered, table, wait_until},
+    world::{World, in_world, numbered, table, wait_until},
 };
 
 const ENGINE: &str = "127.0.0.1:18001";
+const OTHER_ENGINE: &str = "127.0.0.1:18002";
 const READY: &str = "daemon steers";
+/// The generation it publishes first, 7 unless set.
+const FIRST: &str = "ILB_TEST_DAEMON_FIRST";
+/// Set for a daemon that publishes without end.
+const RESTLESS: &str = "ILB_TEST_DAEMON_RESTLESS";
 const CONFIG: [&str; 3] = ["ILB_TEST_DAEMON_SERVICE", "ILB_TEST_DAEMON_PINS", "ILB_TEST_DAEMON_CGROUP"];
 
 fn one_engine() -> Vec<(u16, SocketAddr)> {
     numbered(&[ENGINE.parse().expect("a valid address")])
 }
 
-/// Not a test of its own: a daemon that attaches, publishes generation 7 and then waits to be killed.
+/// Not a test of its own: a daemon that attaches, publishes and then waits to be killed, or publishes on until it is.
 #[test]
 #[ignore = "the body of the daemon process that another test starts"]
 fn daemon_process() {
     let [service, pins, cgroup] = CONFIG.map(|name| env::var(name).expect("started by a test that sets the variables"));
     let config = KernelConfig { service: service.parse().unwrap(), pin_dir: pins.into(), cgroup: Some(cgroup.into()) };
     let mut plane = KernelPlane::attach(&config).unwrap();
-    plane.apply(7, table(&[1.0]).slots(), &one_engine(), &[0]).unwrap();
+    let first = env::var(FIRST).map_or(7, |first| first.parse().expect("a generation"));
+    plane.apply(first, table(&[1.0]).slots(), &one_engine(), &[0]).unwrap();
     println!("{READY}");
-    loop {
-        thread::park();
+    if env::var_os(RESTLESS).is_none() {
+        loop {
+            thread::park();
+        }
     }
+    // Two engines change places and numbers with every generation.
+    let tables = [table(&[1.0, 0.0]), table(&[0.0, 1.0])];
+    let mut engines = two_engines();
+    for generation in first + 1.. {
+        plane.apply(generation, tables[generation as usize % 2].slots(), &engines, &[0, 1]).unwrap();
+        engines = vec![(0, engines[1].1), (1, engines[0].1)];
+    }
+}
+
+fn two_engines() -> Vec<(u16, SocketAddr)> {
+    numbered(&[ENGINE, OTHER_ENGINE].map(|address| address.parse().expect("a valid address")))
+}
+
+#[test]
+fn a_daemon_killed_while_it_publishes_harms_nobody() {
+    in_world(|world| {
+        let _engines = [Engine::start(world, 'a', ENGINE), Engine::start(world, 'b', OTHER_ENGINE)];
+        let mut generation = 0;
+        for round in 0..5 {
+            let mut command = daemon(world);
+            if round > 0 {
+                // Where the last one left off.
+                command.env(FIRST, (generation + 1).to_string());
+            }
+            let mut daemon = start_and_wait(command.env(RESTLESS, "1"), READY);
+            let (tally, ()) = connect_while(world.service, 2, || {
+                let start = world.status().generation;
+                assert!(wait_until(Duration::from_secs(10), || world.status().generation > start + 3), "nothing is published");
+                daemon.kill().unwrap();
+                daemon.wait().unwrap();
+                let steered = world.counter("picked_rank_0");
+                assert!(wait_until(Duration::from_secs(10), || world.counter("picked_rank_0") > steered + 200), "nobody steers");
+            });
+            assert_eq!((tally.failed.as_slice(), tally.broken), ([].as_slice(), 0));
+            generation = world.status().generation;
+        }
+        assert_eq!(world.counter("refused_no_listener"), 0);
+        let mut plane = world.attach();
+        assert_eq!(plane.generation(), generation);
+        plane.apply(generation + 1, table(&[0.0, 1.0]).slots(), &two_engines(), &[0, 1]).unwrap();
+        assert_eq!(connect_times(world.service, 100).by_engine, [('b', 100)].into());
+    });
+}
+
+fn daemon(world: &World) -> Command {
+    let mut command = this_test("lifecycle::daemon_process");
+    command.env(CONFIG[0], world.service.to_string()).env(CONFIG[1], &world.pin_dir).env(CONFIG[2], &world.cgroup);
+    command
 }
 
 #[test]
 fn the_kernel_steers_on_while_the_daemon_is_dead_and_restarts() {
     in_world(|world| {
-        let mut command = this_test("lifecycle::daemon_process");
-        command.env(CONFIG[0], world.service.to_string()).env(CONFIG[1], &world.pin_dir).env(CONFIG[2], &world.cgroup);
-        let mut daemon = start_and_wait(&mut command, READY);
+        let mut daemon = start_and_wait(&mut daemon(world), READY);
         let engine = Engine::start(world, 'a', ENGINE);
         assert!(matches!(KernelPlane::attach(&world.config()), Err(KernelError::InUse { .. })), "one daemon at a time");
         let before = world.status();
@@ -172,17 +227,40 @@ fn without_capabilities_the_reason_is_one_line() {
     in_world(|world| {
         let config = world.config();
         let error = thread::spawn(move || {
-            drop_capabilities();
+            keep_capabilities(0);
             KernelPlane::attach(&config).err().expect("nothing can be attached without capabilities").to_string()
         });
         let error = error.join().unwrap();
-        assert!(error.contains("CAP_BPF and CAP_NET_ADMIN") && !error.contains('\n'), "{error}");
+        assert!(error.contains("CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON") && !error.contains('\n'), "{error}");
         assert!(!world.pin_dir.exists());
     });
 }
 
-/// Takes every capability from the calling thread.
-fn drop_capabilities() {
+#[test]
+fn three_capabilities_are_enough() {
+    in_world(|world| {
+        // Mounting bpffs takes more; once it is there, nothing else does.
+        drop(world.attach());
+        assert!(kernel::detach(&world.pin_dir).unwrap());
+        const CAP_NET_ADMIN: u64 = 1 << 12;
+        const CAP_PERFMON: u64 = 1 << 38;
+        const CAP_BPF: u64 = 1 << 39;
+        let config = world.config();
+        let attached = thread::spawn(move || {
+            keep_capabilities(CAP_BPF | CAP_NET_ADMIN | CAP_PERFMON);
+            let mut plane = KernelPlane::attach(&config)?;
+            plane.apply(1, table(&[1.0]).slots(), &one_engine(), &[0])?;
+            plane.status()
+        });
+        let status = attached.join().unwrap().unwrap();
+        assert!(status.attached);
+        let _engine = Engine::start(world, 'a', ENGINE);
+        assert_eq!(connect_times(world.service, 10).by_engine, [('a', 10)].into());
+    });
+}
+
+/// Takes every capability but the given ones from the calling thread.
+fn keep_capabilities(kept: u64) {
     #[repr(C)]
     struct Header {
         version: u32,
@@ -190,9 +268,11 @@ fn drop_capabilities() {
     }
     const VERSION_3: u32 = 0x2008_0522;
     let header = Header { version: VERSION_3, pid: 0 };
-    let none = [0_u32; 6];
+    let (low, high) = (kept as u32, (kept >> 32) as u32);
+    // Effective, permitted and inheritable; first of the capabilities below 32, then of the others.
+    let sets = [low, low, 0, high, high, 0_u32];
     // SAFETY: both structures are laid out as version 3 of the call wants them, and outlive it.
-    assert_eq!(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) }, 0);
+    assert_eq!(unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) }, 0);
 }
 
 #[test]

@@ -117,6 +117,10 @@ fn with_no_engine_left_connections_are_refused_at_once() {
         // A dropped SYN would be sent again after a second.
         assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
         assert_eq!(world.counter("refused_no_listener"), 1);
+        // Nor does a connection fall to whoever happens to listen at the virtual address: the constraints may exclude it.
+        let _bystander = Engine::start(world, 'p', &world.service.to_string());
+        assert_eq!(connect(world.service).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+        assert_eq!(world.counter("refused_no_listener"), 2);
     });
 }
 
