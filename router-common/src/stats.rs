@@ -2,7 +2,8 @@
 
 /// What became of one connection (first part) or of one socket that started to listen (second part).
 ///
-/// The value is the counter's index; it never crosses the border as data. Every connection and every listener counts in exactly one.
+/// The value is the counter's index; it never crosses the border as data. Every lookup and every listener counts in exactly one. A connection
+/// is one lookup; a late segment of a connection that is already gone is looked up too, and the kernel does not tell it from a new one.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -67,12 +67,15 @@ fn a_killed_engine_fails_no_connection() {
             assert!(wait_until(Duration::from_secs(10), || world.counter("picked_rank_1") > 2_000));
         });
         assert_eq!(tally.failed, Vec::<String>::new());
-        // What the engine had accepted or was about to accept dies with it: at most one connection per client at that moment.
-        assert!(tally.broken <= CLIENTS as u64, "{} connections broke", tally.broken);
+        // What the engine had made dies with it: the one connection that it was answering, and those that it had yet to accept, of which each
+        // client has one at most.
+        assert!(tally.broken <= CLIENTS as u64 + 1, "{} connections broke", tally.broken);
 
         let status = world.status();
         let picked = status.counters["picked_rank_0"] + status.counters["picked_rank_1"];
-        assert_eq!(picked, tally.answered() + tally.broken, "{:?}", status.counters);
+        let made = tally.answered() + tally.broken;
+        // A late segment of a connection that broke is looked up as well, and counts: the kernel does not tell it from a new one.
+        assert!((made..=made + 2 * tally.broken).contains(&picked), "{picked} picks for {made} connections: {status:?}");
         assert_eq!(status.counters["refused_no_listener"], 0);
         assert!(!status.engines[0].is_listening && status.engines[1].is_listening);
 
@@ -80,6 +83,27 @@ fn a_killed_engine_fails_no_connection() {
         let _back = Engine::start(world, 'a', ADDRESSES[0]);
         let tally = connect_times(world.service, 2_000);
         assert!(tally.share('a') > 0.5, "{tally:?}");
+    });
+}
+
+#[test]
+fn an_engine_that_is_drained_first_stops_unnoticed() {
+    in_world(|world| {
+        let mut plane = world.attach();
+        plane.apply(1, table(&WEIGHTS).slots(), &numbered(&addresses()), &[0, 1, 2]).unwrap();
+        let mut engines = start_three(world);
+        let picked = |at_least: u64| wait_until(Duration::from_secs(10), || world.counter("picked_rank_0") > at_least);
+        let (tally, ()) = connect_while(world.service, 2, || {
+            assert!(picked(1_000));
+            let others = table(&[0.0, 0.75, 0.25]);
+            plane.apply(2, others.slots(), &numbered(&addresses()), &[1, 2]).unwrap();
+            // Long enough for whatever the engine had accepted by then.
+            assert!(picked(world.counter("picked_rank_0") + 500));
+            engines.remove(0).kill();
+            assert!(picked(world.counter("picked_rank_0") + 500));
+        });
+        assert_eq!((tally.failed.as_slice(), tally.broken), ([].as_slice(), 0));
+        assert_eq!(world.counter("picked_rank_0"), tally.answered());
     });
 }
 
