@@ -69,9 +69,7 @@ pub async fn run(args: Args) -> Result<()> {
     for peer in &peers {
         peer.find()?;
     }
-    if let Some(nice) = args.nice {
-        usage::set_nice(nice)?;
-    }
+    let _nice = args.nice.map(usage::Nice::set).transpose()?;
     let folder = tempfile::Builder::new().prefix("ilb-compare-").tempdir().context("failed to make a working folder")?;
     let cores = Cores::split(args.no_pin)?;
     let own = process::sibling("ilb-bench")?;

@@ -66,12 +66,39 @@ pub(super) fn pin(command: &mut Command, cores: Vec<usize>) -> &mut Command {
     unsafe { command.pre_exec(move || set_affinity(&cores)) }
 }
 
-/// Sets the nice value of this process, which all it starts inherit.
-pub(super) fn set_nice(nice: i32) -> Result<()> {
-    // SAFETY: setpriority takes no pointers.
-    let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-    ensure!(status == 0, "failed to set nice to {nice}: {}", std::io::Error::last_os_error());
-    Ok(())
+/// Where Linux keeps the nice value of a session's scheduling group; see sched(7), "The autogroup feature".
+const AUTOGROUP: &str = "/proc/self/autogroup";
+
+/// A nice value for this process and all it starts; the session's own comes back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Nice {
+    /// The session's value before, where sessions have one.
+    before: Option<String>,
+}
+
+impl Nice {
+    pub(super) fn set(nice: i32) -> Result<Self> {
+        // SAFETY: setpriority takes no pointers.
+        let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+        ensure!(status == 0, "failed to set nice to {nice}: {}", std::io::Error::last_os_error());
+        // With autogroups a process's own value counts within its session only, and the session's counts against the others'.
+        let before = std::fs::read_to_string(AUTOGROUP).ok();
+        let before = before.and_then(|text| text.trim().rsplit(' ').next().map(str::to_owned));
+        if before.is_some() {
+            std::fs::write(AUTOGROUP, nice.to_string()).with_context(|| format!("failed to write {nice} to {AUTOGROUP}"))?;
+        }
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Nice {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before
+            && let Err(error) = std::fs::write(AUTOGROUP, before)
+        {
+            tracing::warn!(%error, before, "failed to give the session its nice value back");
+        }
+    }
 }
 
 fn set_affinity(cores: &[usize]) -> std::io::Result<()> {
