@@ -69,6 +69,7 @@ pub async fn run(args: Args) -> Result<()> {
     for peer in &peers {
         peer.find()?;
     }
+    let load_before = usage::load_average()?;
     let _nice = args.nice.map(usage::Nice::set).transpose()?;
     let folder = tempfile::Builder::new().prefix("ilb-compare-").tempdir().context("failed to make a working folder")?;
     let cores = Cores::split(args.no_pin)?;
@@ -107,7 +108,7 @@ pub async fn run(args: Args) -> Result<()> {
             found.push(sample);
         }
     }
-    let report = report::Report::new(&args, &direct, &samples, cores.count, cores.describe())?;
+    let report = report::Report::new(&args, &direct, &samples, cores.count, cores.describe(), load_before)?;
     report.write(&args.out)?;
     println!("{}", report.markdown());
     Ok(())

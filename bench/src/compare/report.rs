@@ -96,6 +96,8 @@ pub(super) struct Report {
     kernel: String,
     cores: usize,
     placement: String,
+    /// The machine's load average before anything was started here: what else ran beside the measurement.
+    load_before: f64,
     date: String,
     commit: String,
     command: String,
@@ -122,6 +124,7 @@ impl Report {
         samples: &[(Peer, Vec<Sample>)],
         cores: usize,
         placement: String,
+        load_before: f64,
     ) -> Result<Self> {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let machine = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
@@ -136,6 +139,7 @@ impl Report {
             kernel: kernel.trim().to_owned(),
             cores,
             placement,
+            load_before,
             date,
             commit: commit(),
             command: command(),
@@ -166,8 +170,16 @@ impl Report {
         let direct = |value: fn(&Sample) -> Option<f64>| median(&self.direct, value);
         let mut lines = vec![
             format!(
-                "{}, {} cores, Linux {}; {}; {}; commit {}; `{}`.\nMedians of {} alternated rounds; one worker each.",
-                self.machine, self.cores, self.kernel, self.placement, self.date, self.commit, self.command, self.rounds
+                "{}, {} cores, Linux {}; {}; load average before {:.1}; {}; commit {}; `{}`.\nMedians of {} alternated rounds; one worker each.",
+                self.machine,
+                self.cores,
+                self.kernel,
+                self.placement,
+                self.load_before,
+                self.date,
+                self.commit,
+                self.command,
+                self.rounds
             ),
             String::new(),
             format!(
