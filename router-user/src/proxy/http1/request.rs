@@ -91,6 +91,8 @@ pub fn parse(
             Field::Connection => hop.read(header.value)?,
             Field::ContentLength => framing.length(header.value)?,
             Field::TransferEncoding => framing.encoding(header.value),
+            // The offer of HTTP/2 that some clients make by default may be passed over (RFC 9110 7.8), and is not passed on.
+            Field::Upgrade if header.value.eq_ignore_ascii_case(b"h2c") => {}
             Field::Upgrade => return Err(HeadError::Upgrade),
             Field::Host => {
                 hosts += 1;
@@ -221,7 +223,8 @@ mod tests {
         check("host: a\r\nhost: a\r\n", Err(E::Host));
         check("host: a b\r\n", Err(E::Host));
         check("host: a/b\r\n", Err(E::Host));
-        check("host: a\r\nupgrade: h2c\r\n", Err(E::Upgrade));
+        check("host: a\r\nupgrade: websocket\r\n", Err(E::Upgrade));
+        check("host: a\r\nupgrade: h2c, websocket\r\n", Err(E::Upgrade));
         check("host: a\r\nexpect: 200-ok\r\n", Err(E::Expectation));
     }
 
@@ -262,7 +265,7 @@ mod tests {
         let (request, wire) = parsed(
             "POST /v1/x?q=1 HTTP/1.1\r\nHost: a:80\r\nX-B: 1\r\nConnection: close, X-Hop, authorization\r\nX-Hop: 1\r\nx-a:  2 \r\nX-B: 3\r\n\
              Keep-Alive: 5\r\nTE: trailers\r\nAuthorization: Bearer k\r\nx-ilb-class: c\r\nx-ilb-require: a=b\r\nx-ilb-require: c=d\r\n\
-             X-Session-ID: s\r\nexpect: 100-continue\r\nContent-Length: 3\r\nProxy-Connection: x\r\n\r\n",
+             Upgrade: h2c\r\nX-Session-ID: s\r\nexpect: 100-continue\r\nContent-Length: 3\r\nProxy-Connection: x\r\n\r\n",
         )
         .unwrap();
         assert_eq!(
