@@ -5,6 +5,11 @@
 //! A receive lives in its stream together with the buffer it fills, until it completes. Accepting is a poll of the listener followed
 //! by a direct `accept4`, and a dropped poll loses nothing. A stream that is dropped shuts its socket down, which completes whatever
 //! is in flight; the descriptor is closed when the last operation lets go of it.
+//!
+//! What it costs: tokio-uring sleeps in `epoll_wait` on the ring, and a completion is posted by work that first interrupts that sleep, so
+//! a wake-up from sleep takes a second `epoll_wait` and an empty `io_uring_enter`. At one connection that is 2.9 of each per proxied
+//! request where epoll needs 2 `epoll_wait` and 2 `recv`; at 32 connections it is lost in the batch (0.12 of each). Measured with
+//! `perf stat` on two cores, Linux 6.18.
 
 use std::future::Future;
 use std::io::{self, IoSlice};

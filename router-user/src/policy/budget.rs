@@ -6,36 +6,61 @@ use super::Millis;
 const CREDIT_PER_REQUEST: f64 = 0.2;
 /// Retries per second that are always allowed, for a worker with little traffic.
 const FLOOR_PER_S: f64 = 1.0;
-/// Credit that can be saved up, so that a quiet hour does not pay for a storm.
-const CREDIT_MAX: f64 = 50.0;
+/// Time for which credit can be saved up, as in tower's budget: long enough that retries which come after a prefill of some seconds
+/// still find the credit of the requests around them, short enough that a quiet hour does not pay for a storm.
+const WINDOW_MS: Millis = 10_000;
+/// Credit that can always be saved up: one engine's requests in flight, when traffic is so low that they earn little.
+const SAVINGS_MIN: f64 = 50.0;
 
 #[derive(Clone, Debug)]
 pub struct RetryBudget {
     credit: f64,
+    /// Up to when the floor has been paid.
     at: Millis,
+    window_start: Millis,
+    /// Earned in this window and the one before.
+    earned: [f64; 2],
 }
 
 impl RetryBudget {
-    /// Starts with ten seconds of the floor.
+    /// Starts with a window's worth of the floor.
     pub fn new(now: Millis) -> Self {
-        Self { credit: 10.0 * FLOOR_PER_S, at: now }
+        Self { credit: WINDOW_MS as f64 / 1000.0 * FLOOR_PER_S, at: now, window_start: now, earned: [0.0; 2] }
     }
 
     /// A request has arrived.
-    pub fn earn(&mut self) {
-        self.credit = (self.credit + CREDIT_PER_REQUEST).min(CREDIT_MAX);
+    pub fn earn(&mut self, now: Millis) {
+        self.turn(now);
+        self.earned[0] += CREDIT_PER_REQUEST;
+        self.credit = (self.credit + CREDIT_PER_REQUEST).min(self.savings_max());
     }
 
     /// Takes the price of one retry; false, and nothing is taken, when the credit does not reach.
     pub fn spend(&mut self, now: Millis) -> bool {
-        let elapsed_s = now.saturating_sub(self.at) as f64 / 1000.0;
-        self.at = self.at.max(now);
-        self.credit = (self.credit + elapsed_s * FLOOR_PER_S).min(CREDIT_MAX);
+        self.turn(now);
         let can = self.credit >= 1.0;
         if can {
             self.credit -= 1.0;
         }
         can
+    }
+
+    /// Pays the floor, and lets go of what was earned too long ago.
+    fn turn(&mut self, now: Millis) {
+        let elapsed_s = now.saturating_sub(self.at) as f64 / 1000.0;
+        self.at = self.at.max(now);
+        match now.saturating_sub(self.window_start) / WINDOW_MS {
+            0 => {}
+            windows => {
+                self.earned = if windows == 1 { [0.0, self.earned[0]] } else { [0.0; 2] };
+                self.window_start += windows * WINDOW_MS;
+            }
+        }
+        self.credit = (self.credit + elapsed_s * FLOOR_PER_S).min(self.savings_max());
+    }
+
+    fn savings_max(&self) -> f64 {
+        (self.earned[0] + self.earned[1]).max(SAVINGS_MIN)
     }
 }
 
@@ -48,7 +73,7 @@ mod tests {
         let mut budget = RetryBudget::new(0);
         let mut retries = 0;
         for request in 0..10_000u64 {
-            budget.earn();
+            budget.earn(request / 10);
             // Ten requests per ms, all of which fail.
             retries += u64::from(budget.spend(request / 10));
         }
@@ -63,6 +88,20 @@ mod tests {
         assert_eq!(drain(&mut budget, 1000), 10);
         assert_eq!(drain(&mut budget, 4000), 3);
         assert_eq!(drain(&mut budget, 2000), 0);
-        assert_eq!(drain(&mut budget, 4_000_000), CREDIT_MAX as usize);
+        assert_eq!(drain(&mut budget, 4_000_000), SAVINGS_MIN as usize);
+    }
+
+    #[test]
+    fn savings_grow_with_traffic_and_expire_with_it() {
+        let saved = |idle_ms: Millis| {
+            let mut budget = RetryBudget::new(0);
+            // A thousand requests per second for 30 s, none of which needs a retry.
+            (0..30_000u64).for_each(|ms| budget.earn(ms));
+            std::iter::from_fn(|| budget.spend(30_000 + idle_ms).then_some(())).count() as f64
+        };
+        let a_window = WINDOW_MS as f64 * CREDIT_PER_REQUEST;
+        // An engine with a second's worth of requests in prefill may die.
+        assert!((a_window..=2.0 * a_window).contains(&saved(0)), "{}", saved(0));
+        assert_eq!(saved(2 * WINDOW_MS), SAVINGS_MIN);
     }
 }

@@ -68,7 +68,7 @@ impl<S: Stream> Session<'_, S> {
         let worker = self.worker;
         let config = &worker.config;
         view.count_arrival(asked.class);
-        worker.budget.borrow_mut().earn();
+        worker.budget.borrow_mut().earn(worker.timers.coarse());
         let route = &view.routes.classes[asked.class.index()];
         let key = asked.affinity.unwrap_or_else(|| worker.random());
         let slot = slot_of(key);
