@@ -4,6 +4,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 
+use super::INTERVAL;
 use super::fleet::Fleet;
 use super::view::{EngineState, View};
 use super::window::{Sums, WINDOW_S, Weight};
@@ -26,7 +27,8 @@ pub(super) fn text(view: &View, planned: &Fleet) -> String {
             ms(view.planned.objective_ms)
         ),
         "Two fleets of the same engines, at the same time, with the same arrivals: \"planned\" follows ilb's plan, \"nearest\" sends".to_owned(),
-        format!("every request to its nearest engine. Rates in requests/s; latencies in ms, from arrival to last token; last {WINDOW_S:.0} s."),
+        "every request to its nearest engine. Rates in requests/s; latencies in ms, from arrival to last token:".to_owned(),
+        format!("means of the last {WINDOW_S:.0} s, p99 of the last {:.0} s.", INTERVAL.as_secs_f64()),
         String::new(),
         format!(
             "{:<8} {:<6} {:>7}  {:<42} {:>8} {:>7} {:>8} {:>7}  failed: planned/nearest",
