@@ -14,7 +14,7 @@ mod uring;
 pub use choice::{DriverKind, IoChoice, Probe};
 pub use connection::Connection;
 pub use epoll::Epoll;
-pub use socket::listen;
+pub use socket::{listen, raise_descriptor_limit};
 pub use uring::Uring;
 
 use std::future::Future;

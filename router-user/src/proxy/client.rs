@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::http1::chunk;
 use super::http1::head::{self, Length};
 use super::http1::request::{self, Method, Request};
-use super::reply::{self, Problem};
+use super::reply::{self, Api, Problem};
 use super::route;
 use super::stats::Outcome;
 use super::timers::Deadline;
@@ -286,9 +286,15 @@ impl<S: Stream> Session<'_, S> {
         self.worker.stats.count(problem.outcome);
         let closes = problem.closes || !request.is_some_and(|r| r.keep_alive) || self.worker.is_stopping.get();
         self.out.clear();
-        let (method, id) = request.map_or((Method::Other, &b""[..]), |r| (r.method, &self.wire[r.request_id.clone()]));
-        problem.write(method, id, closes, &mut self.out);
+        match request {
+            Some(r) => problem.write(self.api(r), r.method, &self.wire[r.request_id.clone()], closes, &mut self.out),
+            None => problem.write(Api::OpenAi, Method::Other, b"", closes, &mut self.out),
+        }
         self.finish(closes, held).await
+    }
+
+    pub(super) fn api(&self, request: &Request) -> Api {
+        Api::of(&self.wire[request.target.clone()])
     }
 
     async fn answer(&mut self, content_type: &str, body: &[u8], request: &Request, held: usize) -> Next {

@@ -372,7 +372,7 @@ impl<S: Stream> Session<'_, S> {
         self.out.clear();
         if response.is_event_stream {
             let message = format!("engine {:?} broke off", engine.name);
-            let event = error_event(&message, outcome.name());
+            let event = error_event(self.api(request), &message, outcome.name());
             if relay.put_event(&event, &mut self.out) && self.send().await.is_ok() {
                 return Next::Linger;
             }

@@ -1,4 +1,4 @@
-//! Answers that come from here and not from an engine. Errors have OpenAI's shape.
+//! Answers that come from here and not from an engine. Errors have OpenAI's shape, and on Anthropic's paths also what its clients look for.
 
 use serde::Serialize;
 
@@ -23,7 +23,28 @@ pub(super) struct Problem {
 
 #[derive(Serialize)]
 struct ErrorBody<'a> {
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
     error: ErrorObject<'a>,
+}
+
+/// Whose clients an error is for, told by the request's target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Api {
+    OpenAi,
+    /// The error object is wrapped in an object of type `error`.
+    Anthropic,
+}
+
+impl Api {
+    pub(super) fn of(target: &[u8]) -> Self {
+        if target.starts_with(b"/v1/messages") { Self::Anthropic } else { Self::OpenAi }
+    }
+
+    fn json(self, error: ErrorObject<'_>) -> Vec<u8> {
+        let body = ErrorBody { kind: (self == Self::Anthropic).then_some("error"), error };
+        serde_json::to_vec(&body).expect("texts always serialise")
+    }
 }
 
 #[derive(Serialize)]
@@ -142,24 +163,17 @@ impl Problem {
         Self { retry_after_s: Some(seconds), ..self }
     }
 
-    fn json(&self) -> Vec<u8> {
-        let error = ErrorObject { message: &self.message, kind: self.kind, param: self.param, code: self.code };
-        serde_json::to_vec(&ErrorBody { error }).expect("texts always serialise")
-    }
-
     /// Writes the answer. `request_id` may be empty, when the request was not understood that far.
-    pub(super) fn write(&self, method: Method, request_id: &[u8], closes: bool, out: &mut Vec<u8>) {
-        write(self.status, "application/json", &self.json(), self.retry_after_s, method, request_id, closes || self.closes, out);
+    pub(super) fn write(&self, api: Api, method: Method, request_id: &[u8], closes: bool, out: &mut Vec<u8>) {
+        let json = api.json(ErrorObject { message: &self.message, kind: self.kind, param: self.param, code: self.code });
+        write(self.status, "application/json", &json, self.retry_after_s, method, request_id, closes || self.closes, out);
     }
 }
 
 /// The error event that ends an event stream which cannot go on. The blank line in front ends an event that was cut.
-pub(super) fn error_event(message: &str, code: &str) -> Vec<u8> {
-    let error = ErrorObject { message, kind: "api_error", param: None, code };
-    let mut event = b"\n\nevent: error\ndata: ".to_vec();
-    serde_json::to_writer(&mut event, &ErrorBody { error }).expect("texts always serialise");
-    event.extend_from_slice(b"\n\n");
-    event
+pub(super) fn error_event(api: Api, message: &str, code: &str) -> Vec<u8> {
+    let json = api.json(ErrorObject { message, kind: "api_error", param: None, code });
+    [b"\n\nevent: error\ndata: ", &json[..], b"\n\n"].concat()
 }
 
 /// Writes an answer of ours.

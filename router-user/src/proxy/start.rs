@@ -14,7 +14,7 @@ use super::config::ProxyConfig;
 use super::http1::request::FIELDS_CAP;
 use super::plane::DataPlane;
 use super::worker::{self, Stop};
-use crate::io::{Driver, DriverKind, Epoll, IoChoice, Probe, listen};
+use crate::io::{Driver, DriverKind, Epoll, IoChoice, Probe, listen, raise_descriptor_limit};
 
 #[derive(Debug, Error)]
 pub enum ProxyError {
@@ -40,7 +40,7 @@ pub struct ProxyHandle {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Starts the workers; they serve from now on, and refuse as not ready until `plane` has routes.
+/// Starts the workers; they serve from now on, and refuse as not ready until `plane` has routes. Raises the process's limit of open files.
 ///
 /// Errors: an address cannot be listened on, io_uring was demanded and does not work, or a limit is out of range.
 pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>) -> Result<ProxyHandle, ProxyError> {
@@ -55,6 +55,12 @@ pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>) -> Resul
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         n => n,
     };
+    let needed = 2 * (workers as u64) * (config.connections_max as u64);
+    match raise_descriptor_limit() {
+        Ok(limit) if limit >= needed => {}
+        Ok(limit) => tracing::warn!(limit, needed, "the limit of open files is below what connections_max can take"),
+        Err(error) => tracing::warn!(%error, "failed to raise the limit of open files"),
+    }
     let mut addresses = config.listen.clone();
     let mut sockets: Vec<Vec<TcpListener>> = Vec::new();
     let mut listeners = Vec::new();

@@ -141,6 +141,12 @@ fn models(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     check("/v1/chat/completions", "{}", 400, "model_required");
     check("/v1/audio/transcriptions", "--form", 400, "model_required");
     assert_eq!(client.get("/v1/whatever").code(), "not_found");
+    for (path, kind) in [("/v1/messages", serde_json::json!("error")), ("/v1/chat/completions", serde_json::Value::Null)] {
+        client.send(format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 16\r\n\r\n{{\"model\":\"nope\"}}"));
+        let json: serde_json::Value = serde_json::from_slice(&client.answer().body).unwrap();
+        assert_eq!(json["type"], kind);
+        assert_eq!(json["error"]["code"], "model_not_found");
+    }
 
     let list: serde_json::Value = serde_json::from_slice(&client.get("/v1/models").body).unwrap();
     assert_eq!(
@@ -154,7 +160,7 @@ fn models(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     assert_eq!(client.get("/v1/models/nope").code(), "model_not_found");
     assert_eq!(client.get("/healthz").text(), "ok\n");
     assert_eq!(client.get("/readyz").text(), "ready\n");
-    world.check_outcomes(&[("client_bad_request", 7), ("model_not_found", 3)]);
+    world.check_outcomes(&[("client_bad_request", 7), ("model_not_found", 5)]);
 
     // With one model there is nothing to choose.
     world.apply(snapshot(&[Listed { address: engine.address, weight: 1.0, tags: &[] }]));
