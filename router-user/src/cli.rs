@@ -46,6 +46,11 @@ pub(crate) enum Command {
     },
     /// Say for each weight and each zero why it is what it is: its marginal cost against the price of its (cluster, class), in ms.
     Explain(Explain),
+    /// Make a latency profile from measurements.
+    Profile {
+        #[command(subcommand)]
+        command: ProfileCommand,
+    },
     /// Show what a running ilb does: roles, generation and age of its snapshot, outcomes of requests.
     Status(Ask),
     /// Show the engines a running ilb knows, with their planned and live load.
@@ -119,6 +124,74 @@ pub(crate) struct Explain {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileCommand {
+    /// Fit the curves of one engine kind to windows measured at known loads, and judge the fit.
+    ///
+    /// SAMPLES.csv has a header and one row per window of one engine, all replicas ready. Columns: time_s (start), load_rps (arrivals),
+    /// running, waiting (mean requests), ttft_ms, tbot_ms (means); and any of window_s, served_rps, e2e_ms, prompt_tokens, output_tokens,
+    /// hit_frac, load_change_frac. Lines that begin with # are comments. Windows that are idle, saturated or of changing load are left out.
+    ///
+    /// Writes a [profile.NAME] section for a configuration. A fit that must not be used is refused, with the reason and exit code 1:
+    /// fewer than 12 steady windows, loads below 70 % or above 50 % of capacity only, an error above 15 % in the top band of load, more than 10 %
+    /// off Little's law, a counter that stands still. The plot is written all the same, where there are curves to draw.
+    Fit(ProfileFit),
+    /// Derive curves from timings of single iterations, where nobody measured the engine under load.
+    ///
+    /// TABLE.csv has the columns batch, prompt_tokens, prefill_ms (all prompts of the batch) and iteration_ms (one decode iteration).
+    Derive(ProfileDerive),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileFit {
+    /// Windows, one per row.
+    #[arg(value_name = "SAMPLES.csv")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: ProfileOutput,
+    /// Load at which the engine is full, in requests/s; what saturated windows served, or else the largest steady load, if not given.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) capacity_rps: Option<f64>,
+    /// Share of windows below the upper curve of the band, from 0.5 to below 1; the lower one mirrors it.
+    #[arg(long, value_name = "Q", default_value = "0.9", value_parser = quantile)]
+    pub(crate) quantile: f64,
+    /// Without data above 70 % of capacity, let the physics of continuous batching fill the gap.
+    #[arg(long)]
+    pub(crate) prior: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileDerive {
+    /// Timings, one per row.
+    #[arg(value_name = "TABLE.csv")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: ProfileOutput,
+    /// Mean length of a prompt.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) prompt_tokens: f64,
+    /// Mean length of an output.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) output_tokens: f64,
+    /// Share of prompt tokens found in the prefix cache.
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = below_one)]
+    pub(crate) hit_frac: f64,
+}
+
+/// Where a profile goes, and under which name.
+#[derive(Debug, Args)]
+pub(crate) struct ProfileOutput {
+    /// File for the section; stdout, if not given.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// File for a picture of points, curves, bands and capacity.
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Name of the profile; that of the file, without its ending, if not given.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
 }
 
 /// How to ask a running ilb.
@@ -198,4 +271,18 @@ fn via(text: &str) -> Result<(String, SocketAddr), String> {
 fn weight(text: &str) -> Result<(String, f64), String> {
     let (engine, weight) = text.split_once('=').ok_or("wanted ENGINE=WEIGHT, such as e2=0.5")?;
     Ok((engine.to_owned(), weight.parse().map_err(|_| format!("{weight:?} is no number"))?))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (1e-6..=1e9).contains(number));
+    number.ok_or_else(|| "wanted a number above 0, from 0.000001 to 1000000000".to_owned())
+}
+
+fn quantile(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.5..1.0).contains(share));
+    share.ok_or_else(|| "wanted a share from 0.5 to below 1, such as 0.9".to_owned())
+}
+
+fn below_one(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|share| (0.0..1.0).contains(share)).ok_or_else(|| "wanted a share from 0 to below 1".to_owned())
 }

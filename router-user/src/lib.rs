@@ -5,6 +5,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod data;
+pub mod fit;
 pub mod io;
 pub mod kernel;
 pub mod model;

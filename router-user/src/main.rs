@@ -4,12 +4,13 @@ mod app;
 mod ask;
 mod cli;
 mod offline;
+mod profile;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, KernelCommand};
+use cli::{Cli, Command, KernelCommand, ProfileCommand};
 
 fn main() -> ExitCode {
     router_user::telemetry::start_logs();
@@ -30,6 +31,8 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Check { file } => offline::check(&file),
         Command::Solve { file, json } => offline::solve(&file, json),
         Command::Explain(args) => offline::explain(args),
+        Command::Profile { command: ProfileCommand::Fit(args) } => profile::fit(&args),
+        Command::Profile { command: ProfileCommand::Derive(args) } => profile::derive(&args),
         Command::Status(args) => serve(ask::status(args)),
         Command::Engines(args) => serve(ask::engines(args)),
         Command::Weights(args) => serve(ask::weights(args)),

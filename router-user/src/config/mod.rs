@@ -18,6 +18,8 @@ use thiserror::Error;
 
 use crate::model::{ClassId, Fleet};
 
+pub(crate) use reader::suggest;
+
 /// A whole, legal configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {

@@ -271,7 +271,7 @@ pub(super) const ADDRESS: &str = "an \"IP:PORT\" address, such as \"127.0.0.1:80
 pub(super) const KNOTS: &str = "knots [[load_rps, value_ms], ...], such as [[0, 120], [50, 150]]";
 
 /// ", did you mean X?" for the closest of `known`, or nothing when none is close.
-pub(super) fn suggest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn suggest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let close = known.map(|k| (strsim::jaro_winkler(name, k), k)).max_by(|a, b| a.0.total_cmp(&b.0));
     // Jaro-Winkler above 0.8 catches a slip of one or two letters and a swapped pair, not another word.
     close.filter(|(score, _)| *score > 0.8).map_or_else(String::new, |(_, k)| format!("; did you mean {k:?}?"))

@@ -1,4 +1,4 @@
-//! Linear programs solved by HiGHS: the only file that names it.
+//! Linear programs solved by HiGHS: beside `fit/quantile` the only file that names it.
 //!
 //! Dual simplex on one thread without presolve, on a model that is edited in place between rounds, so that each round starts from the
 //! last basis. The status is believed only when it says "no"; a "yes" is checked by the caller (`check`), since a warm start can

@@ -1,4 +1,6 @@
 mod cli;
+mod fit;
+mod fit_engine;
 mod golden;
 mod plan;
 mod plan_check;

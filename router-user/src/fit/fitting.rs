@@ -1,0 +1,284 @@
+//! From windows to curves: capacity, choice of windows, mean and quantiles, report.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::prior::Prior;
+use super::profile_text::knots;
+use super::quantile::{QuantileError, quantile};
+use super::regression::{Basis, Mean, Point, floor, mean, median};
+use super::report::{self, BANDS, CurveReport, MIN_COVERAGE_FRAC, MIN_WINDOWS, Refusal, Report};
+use super::samples::{Dropped, Samples, Window, is_saturated, sort_out};
+use crate::model::{Curve, Profile};
+
+/// Every so many windows, in order of load, one is held out in turn, where the file does not span days.
+const FOLDS: usize = 5;
+
+const DAY_S: f64 = 86_400.0;
+
+/// What is fitted over load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    InEngine,
+    Ttft,
+    Tbot,
+}
+
+impl Quantity {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InEngine => "in engine",
+            Self::Ttft => "TTFT",
+            Self::Tbot => "TBOT",
+        }
+    }
+
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::InEngine => "requests",
+            Self::Ttft | Self::Tbot => "ms",
+        }
+    }
+
+    pub(super) fn of(self, window: &Window) -> f64 {
+        match self {
+            Self::InEngine => window.in_engine,
+            Self::Ttft => window.ttft_ms,
+            Self::Tbot => window.tbot_ms,
+        }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where a capacity comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapacitySource {
+    Given,
+    Saturation,
+    LargestLoad,
+    IterationLaw,
+}
+
+impl fmt::Display for CapacitySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Given => "as given",
+            Self::Saturation => "what saturated windows served",
+            Self::LargestLoad => "the largest load measured, as no window is saturated: the engine may carry more",
+            Self::IterationLaw => "from the iteration law, less headroom",
+        })
+    }
+}
+
+/// Load at which the engine counts as full, in requests/s.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    pub rps: f64,
+    pub source: CapacitySource,
+}
+
+/// What the user may decide.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    pub capacity_rps: Option<f64>,
+    /// Share of windows below the upper quantile; the lower one mirrors it. Between 0.5 and 1.
+    pub quantile: f64,
+    /// Whether physics may fill the loads above what was measured, where that is too little.
+    pub prior: bool,
+}
+
+/// One quantity over load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FittedCurve {
+    pub quantity: Quantity,
+    pub mean: Curve,
+    pub low: Curve,
+    pub high: Curve,
+    /// What was fitted, `(load, value)`.
+    pub points: Vec<(f64, f64)>,
+    /// What was left out.
+    pub dropped: Vec<(f64, f64)>,
+}
+
+/// A fit, good or not: [`Report::refusals`] tells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fit {
+    pub capacity: Capacity,
+    /// Requests in the engine, TTFT, TBOT.
+    pub curves: [FittedCurve; 3],
+    pub quantile: f64,
+    pub report: Report,
+}
+
+impl Fit {
+    /// The profile that the curves make.
+    pub fn profile(&self, name: &str) -> Profile {
+        let [_, ttft, tbot] = &self.curves;
+        Profile { name: name.to_owned(), capacity_rps: self.capacity.rps, ttft_ms: ttft.mean.clone(), tbot_ms: tbot.mean.clone() }
+    }
+
+    /// Mean requests in the engine over load, as knots; a profile has no place for them.
+    pub fn in_engine_text(&self) -> String {
+        knots(&self.curves[0].mean)
+    }
+}
+
+/// Why there is not even a fit to judge.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum FitError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Quantile(#[from] QuantileError),
+}
+
+/// Fits the curves of one engine kind.
+///
+/// Errors: too few windows, a frozen column, or the solver of the quantiles. Other reasons against a fit are in its report.
+/// Source: docs/model.md, section 9.
+pub fn fit(samples: &Samples, options: &Options) -> Result<Fit, FitError> {
+    let windows = &samples.windows;
+    let saturated =
+        options.capacity_rps.map(|rps| Capacity { rps, source: CapacitySource::Given }).or_else(|| saturation(windows));
+    let drops = sort_out(windows, saturated.map(|c| c.rps));
+    let used: Vec<&Window> = windows.iter().zip(&drops).filter(|(_, drop)| drop.is_none()).map(|(w, _)| w).collect();
+    if used.len() < MIN_WINDOWS {
+        return Err(Refusal::TooFew { used: used.len(), read: windows.len() }.into());
+    }
+    if let Some(refusal) = report::frozen(&used) {
+        return Err(refusal.into());
+    }
+    let mut loads: Vec<f64> = used.iter().map(|w| w.load_rps).collect();
+    loads.sort_by(f64::total_cmp);
+    let largest = loads[loads.len() - 1];
+    let capacity =
+        saturated.unwrap_or_else(|| Capacity { rps: four_digits(largest, f64::ceil), source: CapacitySource::LargestLoad });
+    let wants_prior = options.prior && largest < MIN_COVERAGE_FRAC * capacity.rps;
+    let points = |quantity: Quantity| points(&used, quantity);
+    let [in_engine, ttft, tbot] = [Quantity::InEngine, Quantity::Ttft, Quantity::Tbot];
+    let prior = wants_prior.then(|| Prior::new(&points(in_engine), &points(ttft), &points(tbot), largest, capacity.rps));
+    let prior = prior.map_or_else(Default::default, |prior| [prior.in_engine, prior.ttft, prior.tbot]);
+    let dropped: Vec<&Window> = windows.iter().zip(&drops).filter(|(_, drop)| drop.is_some()).map(|(w, _)| w).collect();
+    let mut curves = Vec::new();
+    let mut reports = Vec::new();
+    for (quantity, prior) in [in_engine, ttft, tbot].into_iter().zip(prior) {
+        let task = Task { quantity, measured: points(quantity), prior, capacity: capacity.rps };
+        let mut curve = task.curve(options.quantile)?;
+        curve.dropped = dropped.iter().map(|w| (w.load_rps, quantity.of(w))).collect();
+        reports.push(task.report(&curve.mean, &used));
+        curves.push(curve);
+    }
+    let hits = used.iter().filter_map(|w| w.hit_frac);
+    let hit_frac = hits.fold(None, |range: Option<(f64, f64)>, hit| {
+        let (least, most) = range.unwrap_or((hit, hit));
+        Some((least.min(hit), most.max(hit)))
+    });
+    let count = |reason| drops.iter().filter(|drop| **drop == Some(reason)).count();
+    let report = Report {
+        read: windows.len(),
+        used: used.len(),
+        idle: count(Dropped::Idle),
+        changing: count(Dropped::Changing),
+        saturated: count(Dropped::Saturated),
+        capacity,
+        loads_rps: (loads[0], loads[(loads.len() - 1) * 95 / 100], largest),
+        prior_above_rps: wants_prior.then_some(largest),
+        curves: reports,
+        little_frac: report::little(&used),
+        hit_frac,
+        newest_s: used.iter().map(|w| w.time_s).fold(0.0, f64::max),
+    };
+    let curves = curves.try_into().expect("three quantities give three curves");
+    Ok(Fit { capacity, curves, quantile: options.quantile, report })
+}
+
+/// What saturated windows served is what the engine can do at most.
+fn saturation(windows: &[Window]) -> Option<Capacity> {
+    let served: Vec<f64> = windows.iter().filter(|w| w.load_rps > 0.0 && is_saturated(w)).filter_map(|w| w.served_rps).collect();
+    let rps = median(served);
+    (rps > 0.0).then(|| Capacity { rps: four_digits(rps, f64::floor), source: CapacitySource::Saturation })
+}
+
+/// A load > 0 with as many digits as a measurement can mean.
+pub(super) fn four_digits(load: f64, round: fn(f64) -> f64) -> f64 {
+    let unit = 10_f64.powi(load.log10().floor() as i32 - 3);
+    // Whole numbers are exact, and so is the quotient's nearest number to its short decimal form.
+    if unit < 1.0 { round(load / unit) / (1.0 / unit).round() } else { round(load / unit) * unit }
+}
+
+fn points(windows: &[&Window], quantity: Quantity) -> Vec<Point> {
+    windows.iter().map(|w| Point { load: w.load_rps, value: quantity.of(w) }).collect()
+}
+
+/// One curve to fit.
+struct Task {
+    quantity: Quantity,
+    measured: Vec<Point>,
+    prior: Vec<Point>,
+    capacity: f64,
+}
+
+impl Task {
+    fn mean(&self, measured: &[Point]) -> (Mean, Basis, Vec<Point>) {
+        let points: Vec<Point> = measured.iter().chain(&self.prior).copied().collect();
+        // An engine without load holds no request, but has a latency.
+        let basis = Basis::new(&points, self.capacity, self.quantity != Quantity::InEngine);
+        (mean(&points, &basis), basis, points)
+    }
+
+    fn curve(&self, share: f64) -> Result<FittedCurve, QuantileError> {
+        let (mean, basis, points) = self.mean(&self.measured);
+        let floor = floor(&points);
+        let scales: Vec<f64> = points.iter().map(|p| mean.fitted.value(p.load).max(floor).powf(-mean.power / 2.0)).collect();
+        let curve = |share| Ok(quantile(&points, &scales, &basis, share)?.curve());
+        let points = self.measured.iter().map(|p| (p.load, p.value)).collect();
+        let (low, high) = (curve(1.0 - share)?, curve(share)?);
+        Ok(FittedCurve { quantity: self.quantity, mean: mean.fitted.curve(), low, high, points, dropped: Vec::new() })
+    }
+
+    fn report(&self, curve: &Curve, windows: &[&Window]) -> CurveReport {
+        let band =
+            |(low, high): (f64, f64)| report::agreement(&self.measured, curve, (low * self.capacity, high * self.capacity));
+        let (fall_frac, bulge_frac) = report::violations(&self.measured);
+        CurveReport {
+            quantity: self.quantity,
+            all: band((0.0, 1.0)),
+            bands: BANDS.map(band),
+            fall_frac,
+            bulge_frac,
+            held_out_frac: self.held_out(windows),
+        }
+    }
+
+    /// Mean error on windows left out of the fit: the last day, if the file spans two, or every fifth in turn.
+    fn held_out(&self, windows: &[&Window]) -> f64 {
+        let first = windows.iter().map(|w| w.time_s).fold(f64::MAX, f64::min);
+        let last = windows.iter().map(|w| w.time_s).fold(0.0, f64::max);
+        let mut by_load: Vec<usize> = (0..windows.len()).collect();
+        by_load.sort_by(|&a, &b| windows[a].load_rps.total_cmp(&windows[b].load_rps));
+        let folds: Vec<Vec<usize>> = if last - first >= 2.0 * DAY_S {
+            vec![(0..windows.len()).filter(|&i| windows[i].time_s > last - DAY_S).collect()]
+        } else {
+            (0..FOLDS).map(|fold| by_load.iter().copied().skip(fold).step_by(FOLDS).collect()).collect()
+        };
+        let mut errors = Vec::new();
+        for fold in folds {
+            let mut is_held = vec![false; windows.len()];
+            fold.iter().for_each(|&i| is_held[i] = true);
+            let rest: Vec<Point> = self.measured.iter().zip(&is_held).filter(|(_, held)| !**held).map(|(p, _)| *p).collect();
+            if rest.is_empty() {
+                continue;
+            }
+            let curve = self.mean(&rest).0.fitted.curve();
+            let held = fold.iter().map(|&i| self.measured[i]).filter(|p| p.value > 0.0);
+            errors.extend(held.map(|p| (p.value - curve.value(p.load)).abs() / p.value));
+        }
+        errors.iter().sum::<f64>() / errors.len().max(1) as f64
+    }
+}
