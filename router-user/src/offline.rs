@@ -53,7 +53,7 @@ pub(crate) fn explain(args: Explain) -> anyhow::Result<()> {
 fn plan_configured(config: &Config) -> anyhow::Result<(Inputs, Plan)> {
     let inputs = Inputs { headroom_frac: config.control.headroom_frac, ..Inputs::from_fleet(&config.fleet) };
     let clock = Clock::start();
-    let mut plan = plan(&config.fleet, &inputs)?;
+    let mut plan = plan(&config.fleet, &inputs, None)?;
     plan.solve_ms = clock.now().as_secs_f64() * 1e3;
     Ok((inputs, plan))
 }

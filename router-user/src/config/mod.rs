@@ -59,6 +59,8 @@ pub struct Control {
     pub listen: SocketAddr,
     /// Fraction of every capacity the plan leaves free, 0 to below 1.
     pub headroom_frac: f64,
+    /// Largest share of the demand that one plan may move while the weights in force break no rule, above 0 to 1.
+    pub move_limit_frac: f64,
     pub health_period: Duration,
 }
 

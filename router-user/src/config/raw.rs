@@ -41,6 +41,7 @@ pub(super) struct RawClass {
     pub(super) output_tokens: Option<At<f64>>,
     pub(super) priority: Option<At<u64>>,
     pub(super) require: Vec<(String, At<String>)>,
+    pub(super) move_price_ms: Option<At<f64>>,
 }
 
 pub(super) struct RawProfile {
@@ -81,6 +82,7 @@ pub(super) struct RawControl {
     pub(super) period: Option<At<Duration>>,
     pub(super) listen: Option<At<SocketAddr>>,
     pub(super) headroom: Option<At<f64>>,
+    pub(super) move_limit: Option<At<f64>>,
     pub(super) health_period: Option<At<Duration>>,
 }
 
@@ -154,6 +156,7 @@ fn class(section: &Section<'_>) -> RawClass {
         output_tokens: section.required("output_tokens", "the mean output length in tokens", section.number("output_tokens")),
         priority: section.whole("priority", 0..256),
         require: section.text_map("require"),
+        move_price_ms: section.number("move_price_ms"),
     };
     section.refuse_unknown();
     class
@@ -202,6 +205,7 @@ fn control(section: &Section<'_>) -> RawControl {
         period: section.duration("period", 100 * millis..hour),
         listen: section.address("listen"),
         headroom: section.number("headroom"),
+        move_limit: section.number("move_limit"),
         health_period: section.duration("health_period", 100 * millis..hour),
     };
     section.refuse_unknown();

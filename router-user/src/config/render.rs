@@ -29,10 +29,11 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
         writeln!(out, "[[class]]\nname = {}\nmodel = {}", text(&class.name), text(&class.model))?;
         writeln!(
             out,
-            "output_tokens = {}\npriority = {}\nrequire = {}\n",
+            "output_tokens = {}\npriority = {}\nrequire = {}\nmove_price_ms = {}\n",
             class.output_tokens,
             class.priority,
-            inline(&class.require)
+            inline(&class.require),
+            class.move_price_ms
         )?;
     }
     for profile in &fleet.profiles {
@@ -63,7 +64,7 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
     let listen = admin.listen.map_or("off".to_owned(), |a| a.to_string());
     writeln!(out, "[admin]\nsocket = {}\nlisten = \"{listen}\"\n", text(&admin.socket.to_string_lossy()))?;
     writeln!(out, "[control]\nperiod = {}\nlisten = \"{}\"", duration(control.period), control.listen)?;
-    writeln!(out, "headroom = {}", control.headroom_frac)?;
+    writeln!(out, "headroom = {}\nmove_limit = {}", control.headroom_frac, control.move_limit_frac)?;
     writeln!(out, "health_period = {}\n", duration(control.health_period))?;
     writeln!(out, "[store]\ndir = {}\nurl = {}\n", text(&store.dir.to_string_lossy()), text(&store.url))?;
     writeln!(out, "[kernel]\nenabled = {}\nservice = \"{}\"", kernel.enabled, kernel.service)?;

@@ -9,6 +9,7 @@ use super::raw::{Raw, RawCluster, RawProfile, RawRtt};
 use super::reader::{ADDRESS, At, Place, Reader, suggest};
 use super::{Admin, Config, Control, Kernel, Proxy, Store, defaults};
 use crate::model::{Class, ClassId, Cluster, Curve, Engine, Fleet, Profile, Tags};
+use crate::plan::MOVE_LIMIT_FRAC;
 
 /// Clusters and classes one file may have: their product bounds the size of a snapshot.
 const MAX_CLUSTERS: usize = 1_000;
@@ -69,6 +70,7 @@ pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
             period: duration(&control.period, defaults::CONTROL_PERIOD),
             listen,
             headroom_frac: checks.fraction(&control.headroom, defaults::HEADROOM_FRAC),
+            move_limit_frac: checks.positive_fraction(&control.move_limit, MOVE_LIMIT_FRAC),
             health_period: duration(&control.health_period, defaults::HEALTH_PERIOD),
         },
         store: Store { dir: text(&store.dir, defaults::STORE_DIR).into(), url },
@@ -194,6 +196,10 @@ impl Resolver<'_, '_> {
                     output_tokens: output_tokens?,
                     priority: raw.priority.as_ref().map_or(0, |at| at.value as u8),
                     require: tags(&raw.require),
+                    move_price_ms: match &raw.move_price_ms {
+                        Some(at) => self.not_negative(at, "ms")?,
+                        None => defaults::MOVE_PRICE_MS,
+                    },
                 })
             })
             .collect();
@@ -302,6 +308,14 @@ impl Resolver<'_, '_> {
             self.reader.mistake(&at.place, format!("is {}; wanted a finite number of {unit}, 0 or more", at.value));
         }
         legal.then_some(at.value)
+    }
+
+    fn positive_fraction(&self, at: &Option<At<f64>>, default: f64) -> f64 {
+        let Some(At { value, place }) = at else { return default };
+        if !(*value > 0.0 && *value <= 1.0) {
+            self.reader.mistake(place, format!("is {value}; wanted a fraction above 0, at most 1"));
+        }
+        *value
     }
 
     fn fraction(&self, at: &Option<At<f64>>, default: f64) -> f64 {

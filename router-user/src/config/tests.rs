@@ -54,6 +54,9 @@ fn the_example_resolves_with_defaults_and_prints_back_to_itself() {
 #[case::bad_name("name = \"e2\"", "name = \"e 2\"", &["engine[1].name", "letters"])]
 #[case::bad_period("[[class]]", "[control]\nperiod = \"fast\"\n[[class]]", &["control.period", "\"fast\"", "\"250ms\""])]
 #[case::bad_headroom("[[class]]", "[control]\nheadroom = 1\n[[class]]", &["control.headroom", "fraction"])]
+#[case::move_limit_zero("[[class]]", "[control]\nmove_limit = 0\n[[class]]", &["control.move_limit", "above 0"])]
+#[case::move_limit_above_one("[[class]]", "[control]\nmove_limit = 1.1\n[[class]]", &["control.move_limit", "at most 1"])]
+#[case::move_price("output_tokens = 50", "output_tokens = 50\nmove_price_ms = -1", &["class[0].move_price_ms", "-1", "0 or more"])]
 #[case::kernel_class("[[class]]", "[kernel]\nclass = \"cht\"\n[[class]]", &["kernel.class", "\"chat\""])]
 #[case::section_as_value("[[class]]", "[proxy]\nlisten = 3\n[[class]]", &["proxy.listen", "IP:PORT"])]
 fn names_the_mistake(#[case] from: &str, #[case] to: &str, #[case] wanted: &[&str]) {

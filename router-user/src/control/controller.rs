@@ -14,7 +14,7 @@ use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
 use crate::model::EngineId;
 use crate::plan::planner::{Decision, decide};
-use crate::plan::{Inputs, Plan, PlanError, evaluate, plan};
+use crate::plan::{Inputs, Plan, PlanError, RouteWeights, evaluate, plan};
 use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{DemandReport, DirStore, StoreError};
@@ -212,6 +212,7 @@ impl Controller {
             demand_rps: self.demand.demand_rps(self.clock.now()),
             ready: fleet.engine_ids().map(ready).collect(),
             headroom_frac: self.config.control.headroom_frac,
+            move_limit_frac: self.config.control.move_limit_frac,
             pins: self.pins.in_force(unix_ms(), fleet),
             ..Inputs::from_fleet(fleet)
         };
@@ -239,13 +240,14 @@ impl Controller {
     async fn replan(&mut self) {
         let inputs = self.inputs();
         let held = self.published.borrow().clone();
-        let (config, solving) = (Arc::clone(&self.config), inputs.clone());
+        let held_weights = held.as_deref().and_then(|snapshot| build::held_weights(&self.config.fleet, snapshot));
+        let (config, solving, holding) = (Arc::clone(&self.config), inputs.clone(), held_weights.clone());
         let started = self.clock.now();
-        let outcome = tokio::task::spawn_blocking(move || plan(&config.fleet, &solving)).await;
+        let outcome = tokio::task::spawn_blocking(move || plan(&config.fleet, &solving, holding.as_deref())).await;
         self.status.plans += 1;
         self.status.last_plan_ms = (self.clock.now() - started).as_secs_f64() * 1e3;
         let outcome = match outcome {
-            Ok(outcome) => self.conclude(&inputs, held.as_deref(), outcome),
+            Ok(outcome) => self.conclude(&inputs, held.as_deref(), held_weights, outcome),
             Err(panic) => Err(format!("planning panicked: {panic}")),
         };
         self.status.last_decision = outcome.unwrap_or_else(|failure| {
@@ -258,10 +260,15 @@ impl Controller {
     }
 
     /// Publishes the plan or keeps what is held. Returns the reason, or what failed.
-    fn conclude(&mut self, inputs: &Inputs, held: Option<&Snapshot>, outcome: Result<Plan, PlanError>) -> Result<String, String> {
+    fn conclude(
+        &mut self,
+        inputs: &Inputs,
+        held: Option<&Snapshot>,
+        held_weights: Option<Vec<RouteWeights>>,
+        outcome: Result<Plan, PlanError>,
+    ) -> Result<String, String> {
         let plan = outcome.map_err(|error| format!("no plan: {error}"))?;
         let fleet = &self.config.fleet;
-        let held_weights = held.and_then(|snapshot| build::held_weights(fleet, snapshot));
         let decision = decide(fleet, inputs, held_weights.as_deref(), &plan);
         let reason = decision.to_string();
         let in_force = held_weights.filter(|_| matches!(decision, Decision::Keep { .. })).unwrap_or_else(|| plan.weights());

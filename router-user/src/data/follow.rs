@@ -51,7 +51,7 @@ pub fn first_snapshot(fleet: &Fleet, store: &DirStore) -> anyhow::Result<Snapsho
         tracing::info!(generation = stored.generation, "starting from the stored snapshot");
         return Ok(stored);
     }
-    let plan = plan(fleet, &Inputs::from_fleet(fleet)).context("plan a first snapshot from the configuration")?;
+    let plan = plan(fleet, &Inputs::from_fleet(fleet), None).context("plan a first snapshot from the configuration")?;
     tracing::info!("no stored snapshot; starting from the configuration's own plan, generation 0");
     Ok(build::snapshot(fleet, &plan, 0, crate::clock::unix_ms()))
 }

@@ -43,6 +43,8 @@ pub struct Class {
     pub priority: u8,
     /// Tags an engine must have.
     pub require: Tags,
+    /// What a request loses, in ms, that goes elsewhere than the one before it: its prefill, as far as a cache had it.
+    pub move_price_ms: f64,
 }
 
 /// Everything the configuration says of the world; lists are indexed by the ids of [`super::ids`].

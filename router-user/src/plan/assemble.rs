@@ -2,46 +2,80 @@
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
-use super::optimise::Round;
+use super::check::{Gap, Kkt};
+use super::optimise::Component;
 use super::outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, Status};
-use super::problem::Problem;
+use super::problem::Demand;
 use super::{Evaluation, Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
-/// The plan of one round, still without what the true curves say of it.
-pub(super) fn assemble(fleet: &Fleet, inputs: &Inputs, problem: &Problem<'_>, round: &Round, rounds: u32) -> Plan {
-    let engines: Vec<EngineLoad> = fleet.engine_ids().map(|engine| engine_load(fleet, problem, round, engine)).collect();
-    let mut arcs_of = vec![Vec::new(); problem.demands.len()];
-    for (at, arc) in problem.arcs.iter().enumerate() {
-        arcs_of[arc.demand].push(at);
-    }
-    let mut demand_of = vec![None; fleet.clusters.len() * fleet.classes.len()];
-    for (at, demand) in problem.demands.iter().enumerate() {
-        demand_of[demand.cluster.index() * fleet.classes.len() + demand.class.index()] = Some(at);
-    }
-    let mut routes = Vec::with_capacity(demand_of.len());
-    for cluster in fleet.cluster_ids() {
-        for class in fleet.class_ids() {
-            let idle = idle_route(fleet, inputs, &engines, cluster, class);
-            routes.push(match demand_of[cluster.index() * fleet.classes.len() + class.index()] {
-                Some(demand) => busy_route(problem, round, demand, &arcs_of[demand], idle),
-                None => idle,
-            });
+/// The plan of all components, still without what the true curves say of it.
+pub(super) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'_>]) -> Plan {
+    let mut engines: Vec<Option<EngineLoad>> = vec![None; fleet.engines.len()];
+    for component in components {
+        for (at, pool) in component.problem.pools.iter().enumerate() {
+            for (engine, share) in pool.split() {
+                engines[engine.index()] = Some(engine_load(fleet, inputs, component, at, (engine, share)));
+            }
         }
     }
-    let mix_error = problem.engines.iter().enumerate().map(|(at, engine)| {
-        let extra_tokens = round.point.load_tokens[at] - round.frame.tokens[at] * round.point.load_rps[at];
-        extra_tokens * (round.frame.tbot_ms[at] - engine.tbot_ms(round.point.load_rps[at]))
-    });
-    let served: f64 = round.point.load_rps.iter().sum();
-    let certificate = Certificate {
-        residual_rps: round.kkt.residual_rps,
-        reduced_cost_ms: round.kkt.reduced_cost_ms,
-        gap_frac: round.gap_frac,
-        mix_error_ms: if served > 0.0 { mix_error.map(f64::abs).sum::<f64>() / served } else { 0.0 },
-        rounds,
-    };
-    let price_limit_ms = problem.price_limit_ms;
-    Plan { status: Status::Optimal, objective_ms: 0.0, routes, engines, certificate, price_limit_ms, solve_ms: 0.0 }
+    let engines: Vec<EngineLoad> = engines.into_iter().map(|load| load.expect("every engine is in a pool")).collect();
+    let mut routes: Vec<Option<Route>> = vec![None; fleet.clusters.len() * fleet.classes.len()];
+    for component in components {
+        let mut arcs_of = vec![Vec::new(); component.problem.demands.len()];
+        for (at, arc) in component.problem.arcs.iter().enumerate() {
+            arcs_of[arc.demand].push(at);
+        }
+        for (at, demand) in component.problem.demands.iter().enumerate() {
+            let route =
+                busy_route(component, at, &arcs_of[at], || idle_route(fleet, inputs, &engines, demand.cluster, demand.class));
+            routes[demand.cluster.index() * fleet.classes.len() + demand.class.index()] = Some(route);
+        }
+    }
+    let pairs = fleet.cluster_ids().flat_map(|cluster| fleet.class_ids().map(move |class| (cluster, class)));
+    let routes = routes.into_iter().zip(pairs);
+    let routes =
+        routes.map(|(route, (cluster, class))| route.unwrap_or_else(|| idle_route(fleet, inputs, &engines, cluster, class)));
+    let routes = routes.collect();
+    let price_limit_ms = components.iter().map(|component| component.problem.price_limit_ms).fold(0.0, f64::max);
+    Plan {
+        status: Status::Optimal,
+        objective_ms: 0.0,
+        routes,
+        engines,
+        certificate: certificate(components),
+        moved_frac: moved_frac(components),
+        price_limit_ms,
+        solve_ms: 0.0,
+    }
+}
+
+fn certificate(components: &[Component<'_>]) -> Certificate {
+    let most = |of: fn(&Kkt) -> f64| components.iter().map(|component| of(&component.round.kkt)).fold(0.0, f64::max);
+    let (mut served, mut mix_error) = (0.0, 0.0);
+    for Component { problem, round, .. } in components {
+        for (at, pool) in problem.pools.iter().enumerate() {
+            let extra_tokens = round.point.load_tokens[at] - round.frame.tokens[at] * round.point.load_rps[at];
+            mix_error += (extra_tokens * (round.frame.tbot_ms[at] - pool.cost.tbot_ms(round.point.load_rps[at]))).abs();
+            served += round.point.load_rps[at];
+        }
+    }
+    let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap));
+    Certificate {
+        residual_rps: most(|kkt| kkt.residual_rps),
+        reduced_cost_ms: most(|kkt| kkt.reduced_cost_ms),
+        gap_frac: gap.frac(),
+        stability_frac: gap.base_frac(),
+        mix_error_ms: if served > 0.0 { mix_error / served } else { 0.0 },
+        rounds: components.iter().map(|component| component.rounds).max().unwrap_or(0),
+        components: components.iter().filter(|component| component.rounds > 0).count() as u32, // at most one per engine
+    }
+}
+
+fn moved_frac(components: &[Component<'_>]) -> f64 {
+    let moved: f64 = components.iter().map(|component| component.problem.moved_rps(&component.round.point)).sum();
+    let demands = components.iter().flat_map(|component| &component.problem.demands);
+    let demand: f64 = demands.map(|demand| demand.rps).sum();
+    if demand > 0.0 { moved / demand } else { 0.0 }
 }
 
 /// Completes a plan by what its weights come to on the true curves.
@@ -59,31 +93,36 @@ pub(super) fn with_evaluation(mut plan: Plan, evaluation: &Evaluation) -> Plan {
     plan
 }
 
-fn engine_load(fleet: &Fleet, problem: &Problem<'_>, round: &Round, engine: EngineId) -> EngineLoad {
-    let (at, cost) = (engine.index(), &problem.engines[engine.index()]);
-    let load_rps = round.point.load_rps[at];
-    let full = cost.capacity_rps.max(problem.pinned_rps[at]);
+fn engine_load(
+    fleet: &Fleet,
+    inputs: &Inputs,
+    Component { problem, round, .. }: &Component<'_>,
+    at: usize,
+    (engine, share): (EngineId, f64),
+) -> EngineLoad {
+    let pool = &problem.pools[at];
+    let pool_rps = round.point.load_rps[at];
+    let full = pool.cost.capacity_rps.max(pool.pinned_rps);
     // Just below, so that the slope is the one that leads to a full engine.
-    let steepest = cost.marginal_ms(full * (1.0 - 1e-9), round.frame.tokens[at]);
-    let (price_ms, capacity_price_ms) = if !cost.is_ready() {
+    let steepest = pool.cost.marginal_ms(full * (1.0 - 1e-9), round.frame.tokens[at]);
+    let (price_ms, capacity_price_ms) = if !pool.cost.is_ready() {
         (0.0, 0.0)
-    } else if load_rps >= full * (1.0 - ROUNDING_FRAC) && full > 0.0 {
+    } else if pool_rps >= full * (1.0 - ROUNDING_FRAC) && full > 0.0 {
         // What a full engine's price has beyond its steepest slope is the price of its capacity.
-        let price = round.point.engine_price_ms[at].max(if problem.pinned_rps[at] >= full { steepest } else { 0.0 });
+        let price = round.point.pool_price_ms[at].max(if pool.pinned_rps >= full { steepest } else { 0.0 });
         (price, (price - steepest).max(0.0))
     } else {
-        (round.point.engine_price_ms[at], 0.0)
+        (round.point.pool_price_ms[at], 0.0)
     };
-    let class_price =
-        |class: ClassId| price_ms + problem.mix_ms(&round.frame, engine, fleet.classes[class.index()].output_tokens);
+    let class_price = |class: ClassId| price_ms + problem.mix_ms(&round.frame, at, fleet.classes[class.index()].output_tokens);
     EngineLoad {
         engine,
-        load_rps,
-        pinned_rps: problem.pinned_rps[at],
-        capacity_rps: cost.capacity_rps,
+        load_rps: pool_rps * share,
+        pinned_rps: pool.pinned_rps * share,
+        capacity_rps: inputs.capacity_rps(fleet, engine),
         utilisation: 0.0,
         output_tokens: round.frame.tokens[at],
-        latency_ms: cost.latency_ms(load_rps, round.frame.tokens[at]),
+        latency_ms: pool.cost.latency_ms(pool_rps, round.frame.tokens[at]),
         price_ms,
         capacity_price_ms,
         class_price_ms: fleet.class_ids().map(class_price).collect(),
@@ -114,30 +153,47 @@ fn idle_route(fleet: &Fleet, inputs: &Inputs, engines: &[EngineLoad], cluster: C
         shed_rps: if weights.is_empty() { demand_rps } else { 0.0 },
         is_pinned: pin.is_some(),
         weights,
+        move_price_ms: 0.0,
+        held_rps: Vec::new(),
         pruned: Vec::new(),
     }
 }
 
 /// The route of a demand of the program. Where all of it is shed, the weights stay those of `idle`: what comes through goes there.
-fn busy_route(problem: &Problem<'_>, round: &Round, demand: usize, arcs: &[usize], idle: Route) -> Route {
-    let rps = problem.demands[demand].rps;
+fn busy_route(
+    Component { problem, round, .. }: &Component<'_>,
+    demand: usize,
+    arcs: &[usize],
+    idle: impl FnOnce() -> Route,
+) -> Route {
+    let Demand { cluster, class, rps, is_held, .. } = problem.demands[demand];
     let shed_rps = round.point.shed_rps[demand].min(rps);
     let shed_rps = if shed_rps > NEGLIGIBLE_RPS.max(rps * ROUNDING_FRAC) { shed_rps } else { 0.0 };
     let flow = |at: usize| round.point.flow_rps[at];
     let most: f64 = arcs.iter().map(|&at| flow(at)).sum();
-    let kept: Vec<usize> = arcs.iter().copied().filter(|&at| flow(at) > ROUNDING_FRAC * most).collect();
-    let total: f64 = kept.iter().map(|&at| flow(at)).sum();
+    let used: Vec<usize> = arcs.iter().copied().filter(|&at| flow(at) > ROUNDING_FRAC * most).collect();
+    let total: f64 = used.iter().map(|&at| flow(at)).sum();
     let price_ms = round.point.demand_price_ms[demand];
-    let pruned = arcs.iter().map(|&at| &problem.arcs[at]).filter(|arc| arc.is_pruned).map(|arc| arc.engine).collect();
+    let members = |at: usize| problem.pools[problem.arcs[at].pool].split();
+    let pruned =
+        arcs.iter().filter(|&&at| problem.arcs[at].is_pruned).flat_map(|&at| members(at).map(|(engine, _)| engine)).collect();
+    let kept = arcs.iter().filter(|&&at| problem.arcs[at].kept_rps > 0.0);
+    let held_rps = kept.flat_map(|&at| members(at).map(move |(engine, share)| (engine, share * problem.arcs[at].kept_rps)));
+    let held_rps = held_rps.collect();
+    let limit_ms = if is_held { round.point.move_limit_price_ms } else { 0.0 };
+    let move_price_ms = arcs.first().map_or(0.0, |&at| problem.arcs[at].move_ms + limit_ms);
     if total <= rps * ROUNDING_FRAC {
+        let idle = idle();
         let weights = idle.weights.iter().map(|share| RouteWeight { rps: 0.0, ..*share }).collect();
-        return Route { price_ms, shed_rps: rps, weights, pruned, ..idle };
+        return Route { price_ms, shed_rps: rps, weights, move_price_ms, held_rps, pruned, ..idle };
     }
-    let share = |&at: &usize| {
-        let weight = flow(at) / total;
-        RouteWeight { engine: problem.arcs[at].engine, weight, rps: weight * (rps - shed_rps) }
-    };
-    let mut weights: Vec<RouteWeight> = kept.iter().map(share).collect();
+    let mut weights: Vec<RouteWeight> = Vec::new();
+    for &at in &used {
+        for (engine, share) in members(at).filter(|&(_, share)| share > 0.0) {
+            let weight = flow(at) / total * share;
+            weights.push(RouteWeight { engine, weight, rps: weight * (rps - shed_rps) });
+        }
+    }
     weights.sort_by_key(|share| share.engine);
-    Route { price_ms, shed_rps, weights, pruned, ..idle }
+    Route { cluster, class, demand_rps: rps, price_ms, shed_rps, is_pinned: false, weights, move_price_ms, held_rps, pruned }
 }

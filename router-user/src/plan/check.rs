@@ -7,7 +7,9 @@ use thiserror::Error;
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
-use super::problem::{Frame, LinearProgram, Point, Problem};
+use super::frame::{Frame, Point};
+use super::linear::LinearProgram;
+use super::problem::Problem;
 use super::solve::Solution;
 use super::{Evaluation, Inputs, NEGLIGIBLE_RPS, RouteWeights, evaluate};
 
@@ -140,10 +142,11 @@ pub(super) fn kkt(program: &LinearProgram, solution: &Solution) -> Result<Kkt, V
     let prices = scale(&mut solution.duals.iter().copied());
     let mut rows: Vec<f64> = program.rhs.iter().map(|rhs| -rhs).collect();
     let (mut residual_rps, mut reduced_cost_ms) = (0.0_f64, 0.0_f64);
-    for (column, &value) in program.columns.iter().zip(&solution.values) {
-        residual_rps = residual_rps.max(-value).max(value - column.upper);
-        let mut reduced = column.cost;
-        for &(row, coefficient) in &column.entries {
+    for (column, &value) in solution.values.iter().enumerate() {
+        let upper = program.upper[column];
+        residual_rps = residual_rps.max(-value).max(value - upper);
+        let mut reduced = program.cost[column];
+        for &(row, coefficient) in program.entries(column) {
             rows[row] += coefficient * value;
             reduced -= coefficient * solution.duals[row];
         }
@@ -152,7 +155,7 @@ pub(super) fn kkt(program: &LinearProgram, solution: &Solution) -> Result<Kkt, V
         if value > slack {
             reduced_cost_ms = reduced_cost_ms.max(reduced);
         }
-        if value < column.upper - slack {
+        if value < upper - slack {
             reduced_cost_ms = reduced_cost_ms.max(-reduced);
         }
         if !value.is_finite() || !reduced.is_finite() {
@@ -171,30 +174,92 @@ pub(super) fn kkt(program: &LinearProgram, solution: &Solution) -> Result<Kkt, V
     Ok(Kkt { residual_rps, reduced_cost_ms })
 }
 
-/// How much more `point` costs than any flows could on the true curves, as a share of its latency cost: an upper bound.
+/// How much more a point may cost than the best, on the true curves; amounts in ms x requests/s.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gap {
+    /// Cost of the point over a bound that no flows are below, movement included.
+    pub(super) excess: f64,
+    /// The same without movement, over what free movement could reach.
+    pub(super) base_excess: f64,
+    /// Latency and movement of the point.
+    pub(super) latency: f64,
+}
+
+impl Gap {
+    /// As a share of the latency cost. A bound above the cost would be an error of this arithmetic, and no better than a gap.
+    pub(super) fn frac(self) -> f64 {
+        if self.latency > 0.0 { (self.excess / self.latency).abs() } else { 0.0 }
+    }
+
+    pub(super) fn base_frac(self) -> f64 {
+        if self.latency > 0.0 { (self.base_excess / self.latency).max(0.0) } else { 0.0 }
+    }
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            excess: self.excess + other.excess.abs(),
+            base_excess: self.base_excess + other.base_excess.max(0.0),
+            latency: self.latency + other.latency,
+        }
+    }
+
+    /// The gap of a point that costs `more` under the same bound.
+    pub(super) fn grown(self, more: f64) -> Self {
+        let more = more.max(0.0);
+        Self { excess: self.excess.abs() + more, base_excess: self.base_excess.max(0.0) + more, ..self }
+    }
+}
+
+/// How much more `point` costs than any flows could on the true curves of the single engines: an upper bound.
 ///
-/// The bound is the Lagrangian of docs/model.md, section 5, at the point's own engine prices; it needs nothing but arithmetic and
-/// holds whatever the prices are. `frame` must be the point's own ([`Problem::refined`]), with `prices` for its mean lengths.
-pub(super) fn gap_frac(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &[f64]) -> f64 {
-    let mut cheapest: Vec<f64> = problem.demands.iter().map(|demand| demand.shed_price_ms).collect();
-    let (mut cost, mut latency, mut bound) = (0.0, 0.0, 0.0);
+/// The bound is the Lagrangian of docs/model.md, section 5, at the point's own prices; it needs nothing but arithmetic and holds
+/// whatever the prices are. `frame` must be the point's own ([`Problem::refined`]), with `prices` for its mean lengths.
+pub(super) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &[f64]) -> Gap {
+    // Least cost of one more request without limit, of one where movement is free, and what the held flows offer for less.
+    let mut beyond: Vec<f64> = problem.demands.iter().map(|demand| demand.shed_price_ms).collect();
+    let mut free = beyond.clone();
+    let mut kept: Vec<Vec<(f64, f64)>> = vec![Vec::new(); problem.demands.len()];
+    let mut latency = 0.0;
     for (arc, &flow) in problem.arcs.iter().zip(&point.flow_rps) {
         let arc_cost = problem.arc_cost_ms(frame, arc);
-        cheapest[arc.demand] = cheapest[arc.demand].min(arc_cost + prices[arc.engine.index()]);
+        let delivered = arc_cost + prices[arc.pool];
+        let limit_ms = if problem.demands[arc.demand].is_held { point.move_limit_price_ms } else { 0.0 };
+        beyond[arc.demand] = beyond[arc.demand].min(delivered + arc.move_ms + limit_ms);
+        free[arc.demand] = free[arc.demand].min(delivered);
+        if arc.kept_rps > 0.0 {
+            kept[arc.demand].push((delivered, arc.kept_rps));
+        }
         latency += flow * arc_cost;
     }
-    for ((demand, &shed), least) in problem.demands.iter().zip(&point.shed_rps).zip(cheapest) {
-        cost += shed * demand.shed_price_ms;
-        bound += demand.rps * least;
+    let (mut shed_cost, mut bound, mut base_bound) = (0.0, 0.0, 0.0);
+    for (at, demand) in problem.demands.iter().enumerate() {
+        shed_cost += point.shed_rps[at] * demand.shed_price_ms;
+        let mut rest = demand.rps;
+        kept[at].sort_by(|a, b| a.0.total_cmp(&b.0));
+        for &(delivered, rps) in kept[at].iter().take_while(|&&(delivered, _)| delivered < beyond[at]) {
+            let amount = rps.min(rest);
+            bound += amount * delivered;
+            rest -= amount;
+        }
+        bound += rest * beyond[at];
+        base_bound += demand.rps * free[at];
     }
-    for engine in &problem.engine_order {
-        let (at, engine) = (engine.index(), &problem.engines[engine.index()]);
-        latency += engine.total(point.load_rps[at], frame.tokens[at]);
-        bound += engine.cheapest(problem.pinned_rps[at], frame.tokens[at], prices[at]) + prices[at] * problem.pinned_rps[at];
+    for (at, pool) in problem.pools.iter().enumerate() {
+        let (price, tokens) = (prices[at], frame.tokens[at]);
+        // Engine by engine, so that nothing rests on the pool being exact.
+        for (engine, share) in pool.apart.iter().zip(&pool.shares) {
+            let pinned = pool.pinned_rps * share;
+            latency += engine.total(point.load_rps[at] * share, tokens);
+            let least = engine.cheapest(pinned, tokens, price) + price * pinned;
+            bound += least;
+            base_bound += least;
+        }
     }
-    cost += latency;
-    // A bound above the cost would be an error of this arithmetic, and no better than a gap.
-    if latency > 0.0 { ((cost - bound) / latency).abs() } else { 0.0 }
+    if let Some(limit) = problem.move_limit_rps {
+        bound -= limit * point.move_limit_price_ms;
+    }
+    let moved = problem.move_cost(point);
+    Gap { excess: latency + moved + shed_cost - bound, base_excess: latency + shed_cost - base_bound, latency: latency + moved }
 }
 
 fn names(fleet: &Fleet, cluster: ClusterId, class: ClassId) -> (String, String) {
@@ -207,13 +272,14 @@ fn engine_name(fleet: &Fleet, engine: EngineId) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::problem::Column;
     use super::*;
 
     #[test]
     fn kkt_takes_the_optimum_and_nothing_else() {
-        let column = |cost, upper| Column { cost, upper, entries: vec![(0, 1.0)] };
-        let program = LinearProgram { columns: vec![column(2.0, 6.0), column(5.0, 100.0)], rhs: vec![10.0] };
+        let mut program = LinearProgram::default();
+        program.rhs = vec![10.0];
+        program.push(2.0, 6.0, &[(0, 1.0)]);
+        program.push(5.0, 100.0, &[(0, 1.0)]);
         let check = |values: [f64; 2], dual: f64| kkt(&program, &Solution { values: values.to_vec(), duals: vec![dual] });
         assert!(check([6.0, 4.0], 5.0).is_ok());
         assert!(matches!(check([5.0, 5.0], 5.0), Err(Violation::ReducedCost { found, .. }) if found == 3.0), "a dearer point");

@@ -44,6 +44,20 @@ impl<'a> EngineCost<'a> {
         Self { profile: fleet.profile_of(engine), stretch, capacity_rps: inputs.capacity_rps(fleet, engine) }
     }
 
+    /// Engines of one profile as one, at equal utilisation: the load of each is felt on its own ready replicas.
+    pub(super) fn pooled(fleet: &'a Fleet, inputs: &Inputs, members: &[EngineId]) -> Self {
+        if let [only] = members {
+            return Self::new(fleet, inputs, *only);
+        }
+        let ready = |e: &EngineId| f64::from(inputs.ready[e.index()]) / f64::from(fleet.engines[e.index()].replicas);
+        let whole: f64 = members.iter().map(ready).sum();
+        Self {
+            profile: fleet.profile_of(members[0]),
+            stretch: if whole > 0.0 { 1.0 / whole } else { 0.0 },
+            capacity_rps: members.iter().map(|&engine| inputs.capacity_rps(fleet, engine)).sum(),
+        }
+    }
+
     pub(super) fn is_ready(&self) -> bool {
         self.stretch > 0.0
     }

@@ -1,11 +1,11 @@
 //! Why every weight is what it is, and why every other engine got nothing.
 //!
 //! At the optimum all engines that a (cluster, class) uses cost the same at the margin, its price, and every other engine costs more.
-//! So each weight is explained by a sum of four terms that comes to the price, and each zero by a mask or by the amount it is dearer.
+//! So each weight is explained by a sum of five terms that comes to the price, and each zero by a mask or by the amount it is dearer.
 
 use serde::Serialize;
 
-use crate::model::{ClassId, ClusterId, EngineId, Fleet};
+use crate::model::{ClassId, EngineId, Fleet};
 
 use super::engine_cost::EngineCost;
 use super::{EngineLoad, Inputs, NEGLIGIBLE_RPS, Plan, ROUNDING_FRAC, Route};
@@ -67,6 +67,10 @@ pub struct Terms {
     pub externality_ms: f64,
     /// What it costs because the engine is full and something else has to give way.
     pub capacity_ms: f64,
+    /// What it costs because requests that went elsewhere before lose their caches. At an engine that gets exactly what the held
+    /// weights send it, anything from nothing (one request less would free nothing) to the whole price of moving (one more would
+    /// have to move) is consistent: the part that its price has room for.
+    pub churn_ms: f64,
 }
 
 /// What an engine's load stops at.
@@ -77,6 +81,8 @@ pub enum Hold {
     Capacity { at_rps: f64 },
     /// Its latency grows faster from here on: beyond, a request costs this much more than the price it has now.
     Knee { at_rps: f64, more_ms: f64 },
+    /// It has what the held weights send it: neither more nor less is worth the price of moving.
+    Held { at_rps: f64, price_ms: f64 },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -100,6 +106,8 @@ pub enum Reason {
     AllShed,
     /// Eligible, but dearer than what is used.
     Dearer { by_ms: f64 },
+    /// Cheaper than what is used, but by less than the price of moving requests there.
+    NotWorthMoving { saves_ms: f64, price_ms: f64 },
     /// Eligible and as cheap as what is used: the amounts happen to fit without it.
     NotNeeded,
     /// Cheaper than what is used, by less than the rounds of the optimiser resolved before they ended; the plan's gap bounds the loss.
@@ -116,7 +124,7 @@ pub enum Reason {
 
 impl Terms {
     pub fn sum_ms(&self) -> f64 {
-        self.network_ms + self.own_latency_ms + self.externality_ms + self.capacity_ms
+        self.network_ms + self.own_latency_ms + self.externality_ms + self.capacity_ms + self.churn_ms
     }
 }
 
@@ -165,9 +173,10 @@ fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, lo
     let share = route.weights.iter().find(|share| share.engine == load.engine);
     let (weight, rps) = share.map_or((0.0, 0.0), |share| (share.weight, share.rps));
     let usable = usable(fleet, inputs, route.class, load.engine);
-    let terms = usable.is_ok().then(|| terms(fleet, inputs, route.cluster, route.class, load));
+    let terms = usable.is_ok().then(|| terms(fleet, inputs, route, load, rps));
     let delivered_ms = terms.map(|terms| terms.sum_ms());
     let dearer_ms = delivered_ms.map(|delivered| delivered - route.price_ms);
+    let churn_ms = terms.map_or(0.0, |terms| terms.churn_ms);
     let reason = match usable {
         _ if route.is_pinned && weight > 0.0 => Reason::Pinned,
         Err(reason) => reason,
@@ -177,6 +186,9 @@ fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, lo
         Ok(()) if weight > 0.0 && rps <= NEGLIGIBLE_RPS => Reason::AllShed,
         Ok(()) if weight > 0.0 => Reason::AtPrice,
         Ok(()) => match dearer_ms {
+            Some(by_ms) if by_ms > TERM_TOLERANCE_MS && churn_ms - by_ms > TERM_TOLERANCE_MS => {
+                Reason::NotWorthMoving { saves_ms: churn_ms - by_ms, price_ms: churn_ms }
+            }
             Some(by_ms) if by_ms > TERM_TOLERANCE_MS => Reason::Dearer { by_ms },
             Some(by_ms) if by_ms < -TERM_TOLERANCE_MS && route.pruned.contains(&load.engine) => Reason::Sliver,
             Some(by_ms) if by_ms < -TERM_TOLERANCE_MS => Reason::Unresolved { by_ms: -by_ms },
@@ -184,12 +196,15 @@ fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, lo
         },
     };
     let shared_with = if weight > 0.0 { shared_with(fleet, plan, route, load.engine) } else { Vec::new() };
-    let held_by = if rps > NEGLIGIBLE_RPS { held_by(fleet, inputs, load) } else { None };
+    let held_by = if rps > NEGLIGIBLE_RPS { held_by(fleet, inputs, route, load, rps) } else { None };
     let engine = fleet.engines[load.engine.index()].name.clone();
     EngineExplanation { engine, weight, rps, reason, terms, delivered_ms, dearer_ms, held_by, shared_with }
 }
 
-fn held_by(fleet: &Fleet, inputs: &Inputs, load: &EngineLoad) -> Option<Hold> {
+fn held_by(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps: f64) -> Option<Hold> {
+    if route.move_price_ms > 0.0 && keeps(route, load.engine, rps) == Keeps::All {
+        return Some(Hold::Held { at_rps: rps, price_ms: route.move_price_ms });
+    }
     let cost = EngineCost::new(fleet, inputs, load.engine);
     if load.load_rps >= load.capacity_rps * (1.0 - ROUNDING_FRAC) {
         return Some(Hold::Capacity { at_rps: load.capacity_rps });
@@ -199,15 +214,45 @@ fn held_by(fleet: &Fleet, inputs: &Inputs, load: &EngineLoad) -> Option<Hold> {
     (jump_ms > TERM_TOLERANCE_MS).then_some(Hold::Knee { at_rps, more_ms: (beyond - load.price_ms).max(0.0) })
 }
 
+/// What a route keeps of what the held weights send to an engine.
+#[derive(Clone, Copy, PartialEq)]
+enum Keeps {
+    /// Less than all of it.
+    Part,
+    All,
+    /// All, and more: or anything, where nothing was held.
+    More,
+}
+
+fn keeps(route: &Route, engine: EngineId, rps: f64) -> Keeps {
+    let held = route.held_rps.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, held)| held);
+    let rounding = NEGLIGIBLE_RPS.max(ROUNDING_FRAC * route.demand_rps);
+    if held == 0.0 || rps > held + rounding {
+        Keeps::More
+    } else if rps < held - rounding {
+        Keeps::Part
+    } else {
+        Keeps::All
+    }
+}
+
 /// Splits the marginal cost of one more request into its terms. They add up to what the plan priced it at, exactly.
-fn terms(fleet: &Fleet, inputs: &Inputs, cluster: ClusterId, class: ClassId, load: &EngineLoad) -> Terms {
-    let tokens = fleet.classes[class.index()].output_tokens;
+fn terms(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps: f64) -> Terms {
+    let tokens = fleet.classes[route.class.index()].output_tokens;
     let own_latency_ms = EngineCost::new(fleet, inputs, load.engine).latency_ms(load.load_rps, tokens);
+    let (network_ms, class_ms) =
+        (inputs.rtt_ms[route.cluster.index()][load.engine.index()], load.class_price_ms[route.class.index()]);
+    let churn_ms = match keeps(route, load.engine, rps) {
+        Keeps::More => route.move_price_ms,
+        Keeps::All => (route.price_ms - network_ms - class_ms).clamp(0.0, route.move_price_ms),
+        Keeps::Part => 0.0,
+    };
     Terms {
-        network_ms: inputs.rtt_ms[cluster.index()][load.engine.index()],
+        network_ms,
         own_latency_ms,
-        externality_ms: load.class_price_ms[class.index()] - load.capacity_price_ms - own_latency_ms,
+        externality_ms: class_ms - load.capacity_price_ms - own_latency_ms,
         capacity_ms: load.capacity_price_ms,
+        churn_ms,
     }
 }
 

@@ -53,6 +53,9 @@ impl RouteExplanation {
             (reason, Some(terms)) => {
                 write!(f, "{:.1} network + {:.1} own time", terms.network_ms, terms.own_latency_ms)?;
                 write!(f, " {} {:.1} delay to others", sign(terms.externality_ms), terms.externality_ms.abs())?;
+                if terms.churn_ms > 0.0 {
+                    write!(f, " + {:.1} for moving", terms.churn_ms)?;
+                }
                 if self.is_price_of_shed {
                     write!(f, "{}", if terms.capacity_ms > 0.0 { " + the price of a full engine" } else { "" })?;
                 } else {
@@ -71,6 +74,10 @@ impl RouteExplanation {
             Some(Hold::Knee { at_rps, more_ms }) => {
                 let text =
                     format!("held at {at_rps:.1} requests/s, a knee of its profile: beyond, each costs {more_ms:.1} ms more");
+                writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
+            }
+            Some(Hold::Held { at_rps, price_ms }) => {
+                let text = format!("held at {at_rps:.1} requests/s, as before: moving costs {price_ms:.1} ms each");
                 writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
             }
             None => {}
@@ -104,6 +111,9 @@ fn sentence(reason: &Reason) -> String {
         Reason::CheapestForFirst => ": no demand yet; a first request costs least here".to_owned(),
         Reason::AllShed => ": all is shed; what comes through all the same goes here".to_owned(),
         Reason::Dearer { by_ms } => format!(": dearer by {by_ms:.1} ms"),
+        Reason::NotWorthMoving { saves_ms, price_ms } => {
+            format!(": would save {saves_ms:.1} ms, and moving there costs {price_ms:.1} ms")
+        }
         Reason::NotNeeded => ": as cheap as what is used, and not needed".to_owned(),
         Reason::Unresolved { by_ms } => format!(": cheaper by {by_ms:.1} ms, too little to be worth another round"),
         Reason::FilledByPins => ": pins of others take all of it".to_owned(),

@@ -17,9 +17,16 @@ pub struct Inputs {
     pub ready: Vec<u32>,
     /// Share of every capacity that is kept free, in [0, 1).
     pub headroom_frac: f64,
+    /// What a request of each class loses, in ms, if it goes elsewhere than the weights in force would send it; finite, >= 0.
+    pub move_price_ms: Vec<f64>,
+    /// Largest share of the demand that one plan may move, in (0, 1], while the weights in force break no rule.
+    pub move_limit_frac: f64,
     /// What an operator has fixed; at most one per (cluster, class).
     pub pins: Vec<Pin>,
 }
+
+/// A tenth of the traffic per plan: whatever is wrong with an input, most conversations stay where they are until the next one.
+pub const MOVE_LIMIT_FRAC: f64 = 0.1;
 
 /// Weights of one (cluster, class) that an operator has set: the plan takes them as they are.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +50,10 @@ pub enum InputError {
     Ready { engine: String, found: u32, replicas: u32 },
     #[error("headroom is {found}, wanted a share of capacity in [0, 1)")]
     Headroom { found: f64 },
+    #[error("price of moving class {class:?} is {found} ms, wanted a finite number >= 0")]
+    MovePrice { class: String, found: f64 },
+    #[error("limit of movement is {found}, wanted a share of demand in (0, 1]")]
+    MoveLimit { found: f64 },
     #[error("pin of class {class:?} in cluster {cluster:?} {problem}")]
     Pin { cluster: String, class: String, problem: String },
 }
@@ -55,6 +66,8 @@ impl Inputs {
             rtt_ms: fleet.rtt_ms.clone(),
             ready: fleet.engines.iter().map(|engine| engine.replicas).collect(),
             headroom_frac: 0.0,
+            move_price_ms: fleet.classes.iter().map(|class| class.move_price_ms).collect(),
+            move_limit_frac: MOVE_LIMIT_FRAC,
             pins: Vec::new(),
         }
     }
@@ -102,6 +115,15 @@ impl Inputs {
         }
         if !(0.0..1.0).contains(&self.headroom_frac) {
             return Err(InputError::Headroom { found: self.headroom_frac });
+        }
+        shape("price of moving", self.move_price_ms.len(), classes)?;
+        for (class, &found) in fleet.classes.iter().zip(&self.move_price_ms) {
+            if !is_amount(found) {
+                return Err(InputError::MovePrice { class: class.name.clone(), found });
+            }
+        }
+        if !(self.move_limit_frac > 0.0 && self.move_limit_frac <= 1.0) {
+            return Err(InputError::MoveLimit { found: self.move_limit_frac });
         }
         self.validate_pins(fleet)
     }

@@ -13,17 +13,20 @@ mod engine_cost;
 mod evaluate;
 pub mod explain;
 mod explain_text;
+mod frame;
 mod inputs;
+mod linear;
 mod optimise;
 mod outcome;
 pub mod planner;
+mod pools;
 mod problem;
 pub mod report;
 mod solve;
 
 pub use evaluate::{EngineEvaluation, Evaluation, evaluate, nearest};
-pub use inputs::{InputError, Inputs, Pin};
-pub use optimise::{PlanError, plan};
+pub use inputs::{InputError, Inputs, MOVE_LIMIT_FRAC, Pin};
+pub use optimise::{Optimiser, PlanError, plan};
 pub use outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, RouteWeights, Status};
 pub use solve::SolveError;
 

@@ -1,19 +1,31 @@
 //! From a fleet and its inputs to a checked plan: the rounds of linearise, solve, check, refine.
 
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use thiserror::Error;
 
 use crate::model::Fleet;
 
 use super::assemble::{assemble, with_evaluation};
-use super::check::{self, Kkt, Violation};
+use super::check::{self, Gap, Kkt, Violation};
+use super::frame::{Frame, Point};
 use super::inputs::InputError;
 use super::outcome::Plan;
-use super::problem::{Arc, Frame, Point, Problem};
-use super::solve::{Solution, SolveError, Solver};
-use super::{Inputs, ROUNDING_FRAC};
+use super::problem::{Arc, Problem};
+use super::solve::{Basis, Solution, SolveError, Solver};
+use super::{Inputs, ROUNDING_FRAC, RouteWeights};
+
+/// Time that the solves of one plan may take unless its caller has less.
+const BUDGET: Duration = Duration::from_secs(20);
 
 /// Gap at which the rounds end: small enough that prices agree with the slopes of the true curves to a tenth of a millisecond.
 const GAP_GOAL_FRAC: f64 = 1e-9;
+
+/// The same for a plan that is compared with held weights: a hundredth of the gain for which they would be given up.
+const HELD_GAP_GOAL_FRAC: f64 = 1e-5;
 
 /// What the correction for output lengths may still move in a price when the rounds end, in ms.
 const PRICE_GOAL_MS: f64 = 0.01;
@@ -33,6 +45,9 @@ const PRUNE_COST_FRAC: f64 = 2e-4;
 /// Gap above which a plan is refused where one output length makes the program convex. Mixed lengths are judged by the gap they report.
 const MAX_GAP_FRAC: f64 = 5e-4;
 
+/// Flows below which components are solved one after the other: starting threads would take longer.
+const PARALLEL_ARCS: usize = 2_000;
+
 /// Why there is no plan. Demand above capacity is none of the reasons: that is planned, as shed.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum PlanError {
@@ -50,58 +65,154 @@ pub(super) struct Round {
     pub(super) frame: Frame,
     pub(super) point: Point,
     pub(super) kkt: Kkt,
-    pub(super) gap_frac: f64,
-    /// On the true curves, shed included, and the part that stands for shed; in ms x requests/s.
+    pub(super) gap: Gap,
+    /// On the true curves, shed and movement included, and the part that stands for shed; in ms x requests/s.
     cost: f64,
     shed: f64,
 }
 
-/// Plans the weights of `fleet` for `inputs`.
-///
-/// Deterministic: the same fleet and inputs, in whatever order they are listed, give the same plan.
-/// Errors: [`PlanError`]; never for lack of capacity. A plan that is returned has passed [`super::check`].
-pub fn plan(fleet: &Fleet, inputs: &Inputs) -> Result<Plan, PlanError> {
-    inputs.validate(fleet)?;
-    let mut problem = Problem::new(fleet, inputs);
-    let (mut best, rounds) = optimise(&mut problem)?;
-    let has_one_length = fleet.classes.windows(2).all(|pair| pair[0].output_tokens == pair[1].output_tokens);
-    if has_one_length && best.gap_frac > MAX_GAP_FRAC {
-        return Err(Violation::Gap { found: best.gap_frac, allowed: MAX_GAP_FRAC }.into());
-    }
-    for price in &mut best.point.demand_price_ms {
-        *price = price.max(0.0);
-    }
-    let plan = assemble(fleet, inputs, &problem, &best, rounds);
-    let evaluation = check::legal(fleet, inputs, &plan.weights())?;
-    Ok(with_evaluation(plan, &evaluation))
+/// A part of the fleet that nothing outside it depends on, solved.
+#[derive(Debug)]
+pub(super) struct Component<'a> {
+    pub(super) problem: Problem<'a>,
+    pub(super) round: Round,
+    pub(super) rounds: u32,
+    basis: Option<Basis>,
 }
 
-/// Solves rounds until the gap closes, then prunes slivers. Returns the best round and how many programs were solved.
+/// Plans again and again, each time from where the last one ended.
+#[derive(Debug)]
+pub struct Optimiser {
+    budget: Duration,
+    basis: Basis,
+}
+
+/// Plans the weights of `fleet` for `inputs`, from nothing. `held` are the weights in force, from which moving has a price.
+///
+/// Deterministic: the same arguments, in whatever order they are listed, give the same plan.
+/// Errors: [`PlanError`]; never for lack of capacity. A plan that is returned has passed [`super::check`].
+pub fn plan(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
+    Optimiser::new(BUDGET).plan(fleet, inputs, held)
+}
+
+impl Optimiser {
+    /// `budget` is the time that the solves of one plan may take.
+    pub fn new(budget: Duration) -> Self {
+        Self { budget, basis: Basis::default() }
+    }
+
+    /// As [`plan`], but the solver starts from its last basis: quicker, and the same plan but for ties.
+    ///
+    /// Errors: as [`plan`]; what a failed plan has learned is forgotten.
+    pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
+        inputs.validate(fleet)?;
+        // Weights that break a rule have to be left, however much moves.
+        let limit_frac = held
+            .filter(|held| check::legal(fleet, inputs, held).is_ok() && held.iter().all(|route| route.shed_frac == 0.0))
+            .map(|_| inputs.move_limit_frac);
+        let basis = std::mem::take(&mut self.basis);
+        let problems = Problem::new(fleet, inputs, held).components();
+        let components = solve_all(problems, limit_frac, &basis, self.budget.as_secs_f64())?;
+        let has_one_length = fleet.classes.windows(2).all(|pair| pair[0].output_tokens == pair[1].output_tokens);
+        let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap)).frac();
+        if has_one_length && gap > MAX_GAP_FRAC {
+            return Err(Violation::Gap { found: gap, allowed: MAX_GAP_FRAC }.into());
+        }
+        let plan = assemble(fleet, inputs, &components);
+        for basis in components.into_iter().filter_map(|component| component.basis) {
+            self.basis.extend(basis);
+        }
+        let evaluation = check::legal(fleet, inputs, &plan.weights())?;
+        Ok(with_evaluation(plan, &evaluation))
+    }
+}
+
+/// Solves every component, on as many threads as there are cores if that is worth it; the answer does not depend on it.
+fn solve_all<'a>(
+    problems: Vec<Problem<'a>>,
+    limit_frac: Option<f64>,
+    basis: &Basis,
+    budget_s: f64,
+) -> Result<Vec<Component<'a>>, PlanError> {
+    let arcs: usize = problems.iter().map(|problem| problem.arcs.len()).sum();
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(problems.len());
+    if cores < 2 || arcs < PARALLEL_ARCS {
+        return problems.into_iter().map(|problem| solve_component(problem, limit_frac, basis, budget_s)).collect();
+    }
+    let next = AtomicUsize::new(0);
+    type Slot<'a> = (Option<Problem<'a>>, Option<Result<Component<'a>, PlanError>>);
+    let slots: Vec<Mutex<Slot<'a>>> = problems.into_iter().map(|problem| Mutex::new((Some(problem), None))).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while let Some(slot) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut slot = slot.lock().expect("no other thread takes this slot");
+                    let problem = slot.0.take().expect("each slot is taken once");
+                    slot.1 = Some(solve_component(problem, limit_frac, basis, budget_s));
+                }
+            });
+        }
+    });
+    let outcome = |slot: Mutex<Slot<'a>>| slot.into_inner().expect("no thread panicked").1.expect("every slot was solved");
+    slots.into_iter().map(outcome).collect()
+}
+
+fn solve_component<'a>(
+    mut problem: Problem<'a>,
+    limit_frac: Option<f64>,
+    basis: &Basis,
+    budget_s: f64,
+) -> Result<Component<'a>, PlanError> {
+    let (mut round, mut rounds, mut basis) = optimise(&mut problem, basis, budget_s)?;
+    let held = problem.demands.iter().filter(|demand| demand.is_held).map(|demand| demand.rps).sum::<f64>();
+    if let Some(limit_rps) = limit_frac.map(|frac| frac * held)
+        && round.point.shed_rps.iter().all(|&shed| shed <= super::NEGLIGIBLE_RPS)
+        && problem.moved_rps(&round.point) > limit_rps + super::NEGLIGIBLE_RPS
+    {
+        problem.arcs.iter_mut().for_each(|arc| arc.is_pruned = false);
+        problem.move_limit_rps = Some(limit_rps);
+        let first_rounds = rounds;
+        (round, rounds, basis) = optimise(&mut problem, &basis.unwrap_or_default(), budget_s)?;
+        rounds += first_rounds;
+    }
+    for price in &mut round.point.demand_price_ms {
+        *price = price.max(0.0);
+    }
+    Ok(Component { problem, round, rounds, basis })
+}
+
+/// Solves rounds until the gap closes, then prunes slivers. Returns the best round, how many programs were solved, and the last basis.
 ///
 /// With several output lengths the program linearised at one solution may jump to another and back. So the point to linearise at
 /// goes towards each new solution only as far as the true cost falls; the plan itself is always a solution with its own prices.
-fn optimise(problem: &mut Problem<'_>) -> Result<(Round, u32), PlanError> {
+fn optimise(problem: &mut Problem<'_>, start: &Basis, budget_s: f64) -> Result<(Round, u32, Option<Basis>), PlanError> {
     let mut frame = problem.first_frame();
     if problem.demands.is_empty() {
         let program = problem.program(&frame);
-        let solution = Solution { values: vec![0.0; program.columns.len()], duals: vec![0.0; program.rhs.len()] };
+        let solution = Solution { values: vec![0.0; program.columns()], duals: vec![0.0; program.rhs.len()] };
         let kkt = Kkt { residual_rps: 0.0, reduced_cost_ms: 0.0 };
-        return Ok((round(problem, &frame, &solution, kkt), 0));
+        return Ok((round(problem, &frame, &solution, kkt), 0, None));
     }
-    let mut solver = Solver::new(problem.program(&frame))?;
+    let parts = problem.parts();
+    let mut solver = Solver::new(problem.program(&frame), budget_s)?;
+    if !start.is_empty() {
+        solver.start_from(start, &parts);
+    }
+    let is_held = problem.demands.iter().all(|demand| demand.is_held);
+    let goal = if is_held { HELD_GAP_GOAL_FRAC } else { GAP_GOAL_FRAC };
     let mut best: Option<Round> = None;
     let mut centre: Option<Point> = None;
     let mut rounds = 0;
     while rounds < MAX_ROUNDS {
-        let (solution, kkt) = solve_checked(&mut solver)?;
+        let (solution, kkt) = solve_checked(&mut solver, budget_s)?;
         rounds += 1;
         let done = round(problem, &frame, &solution, kkt);
         let next = match centre {
             Some(centre) => problem.descended(centre, &done.point),
             None => done.point.clone(),
         };
-        let is_closed = done.gap_frac <= GAP_GOAL_FRAC && problem.mix_shift_ms(&frame, &done.point) <= PRICE_GOAL_MS;
-        let is_late = rounds >= PATIENT_ROUNDS && done.gap_frac <= LATE_GAP_FRAC;
+        let is_closed = done.gap.frac() <= goal && problem.mix_shift_ms(&frame, &done.point) <= PRICE_GOAL_MS;
+        let is_late = rounds >= PATIENT_ROUNDS && done.gap.frac() <= LATE_GAP_FRAC;
         if is_closed || is_late || best.as_ref().is_none_or(|best| done.cost < best.cost) {
             best = Some(done);
         }
@@ -110,21 +221,21 @@ fn optimise(problem: &mut Problem<'_>) -> Result<(Round, u32), PlanError> {
         }
         frame = problem.refined(&frame, &next);
         centre = Some(next);
-        solver.edit(problem.program(&frame));
+        solver.edit(problem.program(&frame))?;
     }
     let best = best.expect("at least one round was solved");
-    let (best, was_tried) = without_slivers(problem, &mut solver, best)?;
-    Ok((best, rounds + u32::from(was_tried)))
+    let (best, was_tried) = without_slivers(problem, &mut solver, best, budget_s)?;
+    Ok((best, rounds + u32::from(was_tried), solver.basis(&parts)))
 }
 
 /// Solves, and checks what the solver says; a point that fails is given one cold start.
-fn solve_checked(solver: &mut Solver) -> Result<(Solution, Kkt), PlanError> {
+fn solve_checked(solver: &mut Solver, budget_s: f64) -> Result<(Solution, Kkt), PlanError> {
     if let Ok(solution) = solver.solve()
         && let Ok(kkt) = check::kkt(solver.program(), &solution)
     {
         return Ok((solution, kkt));
     }
-    *solver = Solver::new(solver.program().clone())?;
+    *solver = Solver::new(solver.program().clone(), budget_s)?;
     let solution = solver.solve()?;
     let kkt = check::kkt(solver.program(), &solution)?;
     Ok((solution, kkt))
@@ -135,15 +246,20 @@ fn round(problem: &Problem<'_>, frame: &Frame, solution: &Solution, kkt: Kkt) ->
     let point = problem.point(frame, &solution.values, &solution.duals);
     let own = problem.refined(frame, &point);
     // The prices are for the lengths of the frame they were found in; the gap is asked at the point's own.
-    let shifted = |at: usize| point.engine_price_ms[at] + (own.tokens[at] - frame.tokens[at]) * frame.tbot_ms[at];
-    let prices: Vec<f64> = (0..problem.engines.len()).map(shifted).collect();
-    let gap_frac = check::gap_frac(problem, &own, &point, &prices);
+    let shifted = |at: usize| point.pool_price_ms[at] + (own.tokens[at] - frame.tokens[at]) * frame.tbot_ms[at];
+    let prices: Vec<f64> = (0..problem.pools.len()).map(shifted).collect();
+    let gap = check::gap(problem, &own, &point, &prices);
     let (cost, shed) = (problem.cost(&point), problem.shed_cost(&point));
-    Round { frame: frame.clone(), point, kkt, gap_frac, cost, shed }
+    Round { frame: frame.clone(), point, kkt, gap, cost, shed }
 }
 
 /// Solves once more with every route that has a sliver held to its other engines, and takes the result if it costs next to nothing.
-fn without_slivers(problem: &mut Problem<'_>, solver: &mut Solver, best: Round) -> Result<(Round, bool), PlanError> {
+fn without_slivers(
+    problem: &mut Problem<'_>,
+    solver: &mut Solver,
+    best: Round,
+    budget_s: f64,
+) -> Result<(Round, bool), PlanError> {
     let share = |at: usize, arc: &Arc| {
         let served = problem.demands[arc.demand].rps - best.point.shed_rps[arc.demand];
         if served > 0.0 { best.point.flow_rps[at] / served } else { 0.0 }
@@ -159,14 +275,14 @@ fn without_slivers(problem: &mut Problem<'_>, solver: &mut Solver, best: Round) 
     for (arc, &share) in problem.arcs.iter_mut().zip(&shares) {
         arc.is_pruned = has_sliver[arc.demand] && share < SLIVER_FRAC;
     }
-    solver.edit(problem.program(&best.frame));
-    let (solution, kkt) = solve_checked(solver)?;
+    solver.edit(problem.program(&best.frame))?;
+    let (solution, kkt) = solve_checked(solver, budget_s)?;
     let mut pruned = round(problem, &best.frame, &solution, kkt);
     let latency = best.cost - best.shed;
     let sheds_no_more = pruned.shed <= best.shed * (1.0 + ROUNDING_FRAC);
     if sheds_no_more && pruned.cost - pruned.shed <= latency * (1.0 + PRUNE_COST_FRAC) {
         // The bound of the program with all flows holds for the one with fewer, and is the tighter one.
-        pruned.gap_frac = best.gap_frac + ((pruned.cost - best.cost) / latency).max(0.0);
+        pruned.gap = best.gap.grown(pruned.cost - best.cost);
         return Ok((pruned, true));
     }
     for arc in &mut problem.arcs {

@@ -24,6 +24,8 @@ pub struct Plan {
     /// One per engine of the fleet.
     pub engines: Vec<EngineLoad>,
     pub certificate: Certificate,
+    /// Share of the demand that goes elsewhere than the held weights would send it; 0 where none are held.
+    pub moved_frac: f64,
     /// No price that latency alone makes is above this, in ms: a higher one belongs to a request that only fits if another is shed.
     pub price_limit_ms: f64,
     /// Time it took, in ms: 0 until whoever called for the plan sets it, as planning itself reads no clock.
@@ -43,6 +45,11 @@ pub struct Route {
     pub is_pinned: bool,
     /// In fleet order, only engines with a weight. The weights are > 0 and sum to 1; empty if no engine can serve the class.
     pub weights: Vec<RouteWeight>,
+    /// What a request costs in ms that goes elsewhere than the held weights would send it; 0 where none are held. Above the class's
+    /// own price where the limit of movement binds.
+    pub move_price_ms: f64,
+    /// What the held weights would send of the present demand, in requests/s; engines without any are left out.
+    pub held_rps: Vec<(EngineId, f64)>,
     /// Engines kept out because the share of one of them would have been too small to be worth a way of its own.
     pub pruned: Vec<EngineId>,
 }
@@ -89,10 +96,13 @@ pub struct Certificate {
     pub reduced_cost_ms: f64,
     /// The plan's cost over the best any weights could reach on the true curves, as a share; a bound, computed from the prices.
     pub gap_frac: f64,
+    /// Price of stability: the plan's latency over the least that any weights could reach if moving were free, as a share; a bound.
+    pub stability_frac: f64,
     /// What freezing the mix of output lengths leaves wrong in the cost, in ms per served request; 0 with one length.
     pub mix_error_ms: f64,
-    /// Linear programs solved.
+    /// Linear programs solved, and independent parts of the fleet they were solved for.
     pub rounds: u32,
+    pub components: u32,
 }
 
 impl EngineLoad {

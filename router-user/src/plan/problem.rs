@@ -1,34 +1,15 @@
-//! The fleet and its inputs as a linear program. Pure: it knows no solver.
+//! The fleet and its inputs as demands, pools and what may flow between them. Pure: it knows no solver.
 //!
-//! docs/model.md, section 3: one flow per eligible (cluster, class, engine), one shed per (cluster, class), each engine's convex cost
-//! cut into linear segments. Everything is laid out in the order of names, never of indices, so that neither the order of a file nor
+//! docs/model.md, section 3. Everything is laid out in the order of names, never of indices, so that neither the order of a file nor
 //! a new entry in it decides between equal plans.
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
-use super::engine_cost::EngineCost;
-use super::{Inputs, NEGLIGIBLE_RPS};
+use super::pools::{Pool, pools};
+use super::{Inputs, NEGLIGIBLE_RPS, RouteWeights};
 
 /// Largest cost, in ms, that the order of names adds to a flow: far below any latency, so that it only decides between equals.
 const TIE_MS: f64 = 1e-3;
-
-/// Steps that are tried towards a new solution.
-const STEPS: [f64; 8] = [1.0, 0.75, 0.5, 0.25, 0.125, 0.0625, 0.031_25, 0.015_625];
-
-/// A linear program in equality form: least cost, columns between 0 and `upper`, rows equal to `rhs`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LinearProgram {
-    pub(super) columns: Vec<Column>,
-    pub(super) rhs: Vec<f64>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Column {
-    pub(super) cost: f64,
-    pub(super) upper: f64,
-    /// `(row, coefficient)`; one or two of them.
-    pub(super) entries: Vec<(usize, f64)>,
-}
 
 /// A (cluster, class) with demand that the program distributes.
 #[derive(Clone, Debug)]
@@ -36,107 +17,95 @@ pub(super) struct Demand {
     pub(super) cluster: ClusterId,
     pub(super) class: ClassId,
     pub(super) rps: f64,
+    /// Part of it that no plan can serve, decided before the program.
+    pub(super) shed_rps: f64,
     pub(super) shed_price_ms: f64,
+    /// Whether it has weights already, from which moving has a price.
+    pub(super) is_held: bool,
 }
 
-/// A flow the program may choose: a demand to an eligible, ready engine.
+/// A flow the program may choose: a demand to an eligible, ready pool.
 #[derive(Clone, Debug)]
 pub(super) struct Arc {
     /// Index into [`Problem::demands`].
     pub(super) demand: usize,
-    pub(super) engine: EngineId,
+    /// Index into [`Problem::pools`].
+    pub(super) pool: usize,
     /// Network and tie-break, in ms.
     pub(super) cost_ms: f64,
     pub(super) tokens: f64,
-    /// Kept at 0: the demand had a sliver, and is held to its other engines.
+    /// What the held weights would send here of the present demand, in requests/s.
+    pub(super) kept_rps: f64,
+    /// Price of each request/s beyond that, in ms.
+    pub(super) move_ms: f64,
+    /// Kept at 0: the demand had a sliver, and is held to its other pools.
     pub(super) is_pruned: bool,
 }
 
-/// Where the program is linearised: one entry per engine, in fleet order.
 #[derive(Clone, Debug)]
-pub(super) struct Frame {
-    /// Mean output length of the engine's requests, in tokens.
-    pub(super) tokens: Vec<f64>,
-    /// TBOT, in ms, at which a class's difference from that mean is priced.
-    pub(super) tbot_ms: Vec<f64>,
-    /// Centre and half-width of the refined breakpoints, in requests/s.
-    pub(super) focus: Vec<(f64, f64)>,
-}
-
-/// A solution in the fleet's terms.
-#[derive(Clone, Debug)]
-pub(super) struct Point {
-    /// Requests/s of each arc.
-    pub(super) flow_rps: Vec<f64>,
-    /// Requests/s shed of each demand.
-    pub(super) shed_rps: Vec<f64>,
-    /// Marginal cost of each demand, in ms.
-    pub(super) demand_price_ms: Vec<f64>,
-    /// Marginal cost of load on each engine, in ms, for a request of the frame's mean length; fleet order.
-    pub(super) engine_price_ms: Vec<f64>,
-    /// Load and output tokens/s of each engine, pins included; fleet order.
-    pub(super) load_rps: Vec<f64>,
-    pub(super) load_tokens: Vec<f64>,
-}
-
-impl Point {
-    /// The point `step` of the way to `other`; the prices are `other`'s.
-    fn towards(&self, other: &Self, step: f64) -> Self {
-        let blend = |from: &[f64], to: &[f64]| from.iter().zip(to).map(|(a, b)| a + step * (b - a)).collect();
-        Self {
-            flow_rps: blend(&self.flow_rps, &other.flow_rps),
-            shed_rps: blend(&self.shed_rps, &other.shed_rps),
-            demand_price_ms: other.demand_price_ms.clone(),
-            engine_price_ms: other.engine_price_ms.clone(),
-            load_rps: blend(&self.load_rps, &other.load_rps),
-            load_tokens: blend(&self.load_tokens, &other.load_tokens),
-        }
-    }
-}
-
-#[derive(Debug)]
 pub(super) struct Problem<'a> {
     pub(super) demands: Vec<Demand>,
     pub(super) arcs: Vec<Arc>,
-    /// In fleet order.
-    pub(super) engines: Vec<EngineCost<'a>>,
-    /// Load and output tokens/s that pins put on each engine; fleet order.
-    pub(super) pinned_rps: Vec<f64>,
-    pub(super) pinned_tokens: Vec<f64>,
+    pub(super) pools: Vec<Pool<'a>>,
     /// No price that latency alone makes is above this, in ms.
     pub(super) price_limit_ms: f64,
-    /// Engines in the order of their names: the order of rows, of segments and of sums, whose last bits depend on it.
-    pub(super) engine_order: Vec<EngineId>,
+    /// Requests/s that may go elsewhere than before; `None` where movement has a price only.
+    pub(super) move_limit_rps: Option<f64>,
 }
 
 impl<'a> Problem<'a> {
-    pub(super) fn new(fleet: &'a Fleet, inputs: &Inputs) -> Self {
-        let engines: Vec<_> = fleet.engine_ids().map(|engine| EngineCost::new(fleet, inputs, engine)).collect();
-        let engine_order = by_name(fleet.engine_ids(), |engine| &fleet.engines[engine.index()].name);
-        let class_order = by_name(fleet.class_ids(), |class| &fleet.classes[class.index()].name);
-        let (mut pinned_rps, mut pinned_tokens) = (vec![0.0; engines.len()], vec![0.0; engines.len()]);
-        let (mut demands, mut arcs) = (Vec::new(), Vec::new());
-        for cluster in by_name(fleet.cluster_ids(), |cluster| &fleet.clusters[cluster.index()].name) {
-            for &class in &class_order {
-                let (rps, tokens) = (inputs.demand(cluster, class), fleet.classes[class.index()].output_tokens);
-                if let Some(pin) = inputs.pin(cluster, class) {
-                    for (engine, share) in pin.shares() {
-                        pinned_rps[engine.index()] += rps * share;
-                        pinned_tokens[engine.index()] += rps * share * tokens;
-                    }
-                } else if rps > NEGLIGIBLE_RPS {
-                    for (rank, &engine) in engine_order.iter().enumerate() {
-                        if engines[engine.index()].is_ready() && fleet.ineligible(class, engine).is_none() {
-                            let tie_ms = TIE_MS * rank as f64 / engine_order.len() as f64;
-                            let cost_ms = inputs.rtt_ms[cluster.index()][engine.index()] + tie_ms;
-                            arcs.push(Arc { demand: demands.len(), engine, cost_ms, tokens, is_pruned: false });
-                        }
-                    }
-                    demands.push(Demand { cluster, class, rps, shed_price_ms: 0.0 });
-                }
+    /// The whole fleet. `held` are the weights in force, if any: what is not moved from them costs nothing extra.
+    pub(super) fn new(fleet: &'a Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Self {
+        let pinned = pinned(fleet, inputs);
+        let pools = pools(fleet, inputs, &pinned);
+        let mut pool_of = vec![0; fleet.engines.len()];
+        for (at, pool) in pools.iter().enumerate() {
+            for member in &pool.members {
+                pool_of[member.index()] = at;
             }
         }
-        let mut problem = Self { demands, arcs, engines, pinned_rps, pinned_tokens, price_limit_ms: 0.0, engine_order };
+        let mut held_of = vec![None; fleet.clusters.len() * fleet.classes.len()];
+        for route in held.into_iter().flatten().filter(|route| !route.weights.is_empty()) {
+            held_of[route.cluster.index() * fleet.classes.len() + route.class.index()] = Some(route);
+        }
+        let class_order = by_name(fleet.class_ids(), |class| &fleet.classes[class.index()].name);
+        // Eligibility is the same for all members of a pool and all clusters.
+        let usable_of: Vec<Vec<usize>> = fleet
+            .class_ids()
+            .map(|class| {
+                let usable = |&at: &usize| pools[at].cost.is_ready() && fleet.ineligible(class, pools[at].first()).is_none();
+                (0..pools.len()).filter(usable).collect()
+            })
+            .collect();
+        let (mut demands, mut arcs) = (Vec::new(), Vec::new());
+        let mut kept_rps = vec![0.0; pools.len()];
+        for cluster in by_name(fleet.cluster_ids(), |cluster| &fleet.clusters[cluster.index()].name) {
+            for &class in &class_order {
+                let (rps, kind) = (inputs.demand(cluster, class), &fleet.classes[class.index()]);
+                if inputs.pin(cluster, class).is_some() || rps <= NEGLIGIBLE_RPS {
+                    continue;
+                }
+                let held = held_of[cluster.index() * fleet.classes.len() + class.index()];
+                kept_rps.iter_mut().for_each(|kept| *kept = 0.0);
+                for &(engine, weight) in held.into_iter().flat_map(|route: &RouteWeights| &route.weights) {
+                    kept_rps[pool_of[engine.index()]] += weight * rps;
+                }
+                for &pool in &usable_of[class.index()] {
+                    let tie_ms = TIE_MS * pool as f64 / pools.len() as f64;
+                    arcs.push(Arc {
+                        demand: demands.len(),
+                        pool,
+                        cost_ms: inputs.rtt_ms[cluster.index()][pools[pool].first().index()] + tie_ms,
+                        tokens: kind.output_tokens,
+                        kept_rps: kept_rps[pool],
+                        move_ms: if held.is_some() { inputs.move_price_ms[class.index()] } else { 0.0 },
+                        is_pruned: false,
+                    });
+                }
+                demands.push(Demand { cluster, class, rps, shed_rps: 0.0, shed_price_ms: 0.0, is_held: held.is_some() });
+            }
+        }
+        let mut problem = Self { demands, arcs, pools, price_limit_ms: 0.0, move_limit_rps: None };
         problem.price_shed(fleet);
         problem
     }
@@ -147,18 +116,16 @@ impl<'a> Problem<'a> {
     /// ends where there is room; no such chain costs more than the limit. So a price above it never sheds early, and as large a
     /// difference between priorities never sheds the wrong one: the exact penalty of docs/model.md, section 4.
     fn price_shed(&mut self, fleet: &Fleet) {
-        let links = self.demands.len().min(self.engines.len()) as f64;
+        let links = self.demands.len().min(self.pools.len()) as f64;
         let tokens = |pick: fn(f64, f64) -> f64, start| self.arcs.iter().map(|arc| arc.tokens).fold(start, pick);
         let (longest, shortest) = (tokens(f64::max, 0.0), tokens(f64::min, f64::INFINITY).min(1e9));
         let (mut dearest, mut spread) = (0.0_f64, 0.0_f64);
-        for (engine, &pinned_rps) in self.engines.iter().zip(&self.pinned_rps) {
-            let full = engine.capacity_rps.max(pinned_rps);
-            if engine.is_ready() {
-                dearest = dearest.max(engine.marginal_ms(full, longest));
-                spread = spread.max(engine.tbot_ms(full) * (longest - shortest).max(0.0));
-            }
+        for pool in self.pools.iter().filter(|pool| pool.cost.is_ready()) {
+            let full = pool.cost.capacity_rps.max(pool.pinned_rps);
+            dearest = dearest.max(pool.cost.marginal_ms(full, longest));
+            spread = spread.max(pool.cost.tbot_ms(full) * (longest - shortest).max(0.0));
         }
-        let farthest = self.arcs.iter().map(|arc| arc.cost_ms).fold(0.0, f64::max);
+        let farthest = self.arcs.iter().map(|arc| arc.cost_ms + arc.move_ms).fold(0.0, f64::max);
         self.price_limit_ms = dearest + spread + (links + 1.0) * (farthest + spread) + 1.0;
         let mut priorities: Vec<u8> = self.demands.iter().map(|demand| priority(fleet, demand)).collect();
         priorities.sort_unstable();
@@ -169,147 +136,87 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The first linearisation: every engine with the mean length of all that may reach it.
-    pub(super) fn first_frame(&self) -> Frame {
-        let (mut rps, mut tokens) = (self.pinned_rps.clone(), self.pinned_tokens.clone());
+    /// The problem as the independent problems it consists of: what no flow connects cannot change each other's answer.
+    ///
+    /// Shape: each demand and each pool is in exactly one of them, in the order it has here; what no flow touches comes last.
+    pub(super) fn components(self) -> Vec<Self> {
+        let mut root: Vec<usize> = (0..self.pools.len()).collect();
+        let mut first_pool = vec![None; self.demands.len()];
         for arc in &self.arcs {
-            rps[arc.engine.index()] += self.demands[arc.demand].rps;
-            tokens[arc.engine.index()] += self.demands[arc.demand].rps * arc.tokens;
-        }
-        let mean = rps.iter().zip(&tokens).map(|(&rps, &tokens)| if rps > 0.0 { tokens / rps } else { 0.0 });
-        let middle = self.engines.iter().map(|engine| (engine.capacity_rps / 2.0, engine.capacity_rps / 2.0));
-        Frame {
-            tokens: mean.collect(),
-            tbot_ms: self.engines.iter().map(|engine| engine.tbot_ms(engine.capacity_rps / 2.0)).collect(),
-            focus: middle.collect(),
-        }
-    }
-
-    /// The frame at `point`: its own mix of lengths, and breakpoints a quarter as far apart, or following a load that left them.
-    pub(super) fn refined(&self, frame: &Frame, point: &Point) -> Frame {
-        let mut next = frame.clone();
-        for (at, engine) in self.engines.iter().enumerate() {
-            let load = point.load_rps[at];
-            if load > NEGLIGIBLE_RPS {
-                next.tokens[at] = point.load_tokens[at] / load;
-            }
-            next.tbot_ms[at] = engine.tbot_ms(load);
-            let (centre, half_width) = frame.focus[at];
-            let moved = (load - centre).abs();
-            let narrow = if moved > half_width * 0.5 { moved } else { half_width / 4.0 };
-            next.focus[at] = (load, narrow.max(engine.capacity_rps * 1e-5));
-        }
-        next
-    }
-
-    /// Cost of `point` on the true curves, in ms x requests/s, shed included.
-    pub(super) fn cost(&self, point: &Point) -> f64 {
-        let network: f64 = self.arcs.iter().zip(&point.flow_rps).map(|(arc, flow)| arc.cost_ms * flow).sum();
-        let in_engines = self.engine_order.iter().map(|engine| {
-            let (at, engine) = (engine.index(), &self.engines[engine.index()]);
-            let (load, tokens) = (point.load_rps[at], point.load_tokens[at]);
-            load * engine.ttft_ms(load) + tokens * engine.tbot_ms(load)
-        });
-        network + in_engines.sum::<f64>() + self.shed_cost(point)
-    }
-
-    /// The part of [`Self::cost`] that stands for what is shed.
-    pub(super) fn shed_cost(&self, point: &Point) -> f64 {
-        self.demands.iter().zip(&point.shed_rps).map(|(demand, shed)| demand.shed_price_ms * shed).sum()
-    }
-
-    /// The point from `from` towards `to` with the least true cost, by halving steps; `from` itself if none is better.
-    pub(super) fn descended(&self, from: Point, to: &Point) -> Point {
-        let steps = STEPS.iter().map(|&step| from.towards(to, step));
-        let (mut least, mut best) = (self.cost(&from), None);
-        for point in steps {
-            let cost = self.cost(&point);
-            if cost < least {
-                (least, best) = (cost, Some(point));
+            match first_pool[arc.demand] {
+                None => first_pool[arc.demand] = Some(arc.pool),
+                Some(other) => {
+                    let (a, b) = (find(&mut root, other), find(&mut root, arc.pool));
+                    root[a.max(b)] = a.min(b);
+                }
             }
         }
-        best.unwrap_or(from)
-    }
-
-    /// Largest change in the price of a request, in ms, if `frame` took the mix of lengths of `point`.
-    pub(super) fn mix_shift_ms(&self, frame: &Frame, point: &Point) -> f64 {
-        let shift = |arc: &Arc| {
-            let (at, load) = (arc.engine.index(), point.load_rps[arc.engine.index()]);
-            let extra = arc.tokens - frame.tokens[at];
-            (extra * (self.engines[at].tbot_ms(load) - frame.tbot_ms[at])).abs()
+        let mut is_used = vec![false; self.pools.len()];
+        self.arcs.iter().for_each(|arc| is_used[arc.pool] = true);
+        // The last part takes what has no flow: pools without demand, demands without a pool.
+        let mut part_of_root = vec![usize::MAX; self.pools.len()];
+        let mut count = 0;
+        for (pool, &is_used) in is_used.iter().enumerate() {
+            let root = find(&mut root, pool);
+            if is_used && part_of_root[root] == usize::MAX {
+                part_of_root[root] = count;
+                count += 1;
+            }
+        }
+        let empty = || Self {
+            demands: Vec::new(),
+            arcs: Vec::new(),
+            pools: Vec::new(),
+            price_limit_ms: self.price_limit_ms,
+            move_limit_rps: None,
         };
-        self.arcs.iter().map(shift).fold(0.0, f64::max)
-    }
-
-    /// What one request of `arc` costs besides its share of the engine's load, in ms.
-    pub(super) fn arc_cost_ms(&self, frame: &Frame, arc: &Arc) -> f64 {
-        arc.cost_ms + self.mix_ms(frame, arc.engine, arc.tokens)
-    }
-
-    /// The correction for requests that are longer or shorter than the engine's mean, in ms.
-    pub(super) fn mix_ms(&self, frame: &Frame, engine: EngineId, tokens: f64) -> f64 {
-        (tokens - frame.tokens[engine.index()]) * frame.tbot_ms[engine.index()]
-    }
-
-    /// The program at `frame`. Columns: arcs, shed of each demand, segments of each engine. Rows: demands, engines.
-    pub(super) fn program(&self, frame: &Frame) -> LinearProgram {
-        let row_of_engine = self.rows_of_engines();
-        let mut columns = Vec::with_capacity(self.arcs.len() + self.demands.len() + self.engines.len() * 32);
-        for arc in &self.arcs {
-            columns.push(Column {
-                cost: self.arc_cost_ms(frame, arc),
-                upper: if arc.is_pruned { 0.0 } else { f64::INFINITY },
-                entries: vec![(arc.demand, 1.0), (row_of_engine[arc.engine.index()], 1.0)],
-            });
+        let mut parts: Vec<Self> = (0..=count).map(|_| empty()).collect();
+        let (mut pool_at, mut demand_at) = (Vec::with_capacity(is_used.len()), Vec::with_capacity(first_pool.len()));
+        for (at, pool) in self.pools.into_iter().enumerate() {
+            let part = if is_used[at] { part_of_root[find(&mut root, at)] } else { count };
+            pool_at.push((part, parts[part].pools.len()));
+            parts[part].pools.push(pool);
         }
-        for (row, demand) in self.demands.iter().enumerate() {
-            columns.push(Column { cost: demand.shed_price_ms, upper: f64::INFINITY, entries: vec![(row, 1.0)] });
+        for (demand, pool) in self.demands.into_iter().zip(first_pool) {
+            let part = pool.map_or(count, |pool| pool_at[pool].0);
+            demand_at.push((part, parts[part].demands.len()));
+            parts[part].demands.push(demand);
         }
-        for engine in &self.engine_order {
-            let at = engine.index();
-            let (around, half_width) = frame.focus[at];
-            for segment in self.engines[at].segments(self.pinned_rps[at], frame.tokens[at], around, half_width) {
-                let entries = vec![(row_of_engine[at], -1.0)];
-                columns.push(Column { cost: segment.slope_ms, upper: segment.width_rps, entries });
-            }
+        for arc in self.arcs {
+            let ((part, demand), (_, pool)) = (demand_at[arc.demand], pool_at[arc.pool]);
+            parts[part].arcs.push(Arc { demand, pool, ..arc });
         }
-        let mut rhs: Vec<f64> = self.demands.iter().map(|demand| demand.rps).collect();
-        rhs.resize(self.demands.len() + self.engines.len(), 0.0);
-        LinearProgram { columns, rhs }
-    }
-
-    /// Reads a solution of [`Self::program`]: column values, and row duals as costs of one more unit on the right-hand side.
-    pub(super) fn point(&self, frame: &Frame, values: &[f64], duals: &[f64]) -> Point {
-        let row_of_engine = self.rows_of_engines();
-        let flow_rps: Vec<f64> = values[..self.arcs.len()].iter().map(|value| value.max(0.0)).collect();
-        let shed_rps = values[self.arcs.len()..][..self.demands.len()].iter().map(|value| value.max(0.0)).collect();
-        let (mut load_rps, mut load_tokens) = (self.pinned_rps.clone(), self.pinned_tokens.clone());
-        for (arc, flow) in self.arcs.iter().zip(&flow_rps) {
-            load_rps[arc.engine.index()] += flow;
-            load_tokens[arc.engine.index()] += flow * arc.tokens;
-        }
-        let mut engine_price_ms: Vec<f64> = row_of_engine.iter().map(|&row| -duals[row]).collect();
-        for (at, price) in engine_price_ms.iter_mut().enumerate() {
-            // The dual of an engine without free load is not unique: take the true cost of the first request.
-            let free = load_rps[at] - self.pinned_rps[at];
-            if free <= NEGLIGIBLE_RPS && self.engines[at].capacity_rps > self.pinned_rps[at] {
-                *price = self.engines[at].marginal_ms(self.pinned_rps[at], frame.tokens[at]);
-            }
-        }
-        let demand_price_ms = duals[..self.demands.len()].to_vec();
-        Point { flow_rps, shed_rps, demand_price_ms, engine_price_ms, load_rps, load_tokens }
-    }
-
-    fn rows_of_engines(&self) -> Vec<usize> {
-        let mut rows = vec![0; self.engines.len()];
-        for (nth, engine) in self.engine_order.iter().enumerate() {
-            rows[engine.index()] = self.demands.len() + nth;
-        }
-        rows
+        parts.retain(|part| !part.demands.is_empty() || !part.pools.is_empty());
+        parts
     }
 }
 
-fn priority(fleet: &Fleet, demand: &Demand) -> u8 {
+/// Load and output tokens/s that pins put on each engine; fleet order.
+fn pinned(fleet: &Fleet, inputs: &Inputs) -> Vec<(f64, f64)> {
+    let mut pinned = vec![(0.0, 0.0); fleet.engines.len()];
+    let mut pins: Vec<_> = inputs.pins.iter().collect();
+    let name = |pin: &super::Pin| (&fleet.clusters[pin.cluster.index()].name, &fleet.classes[pin.class.index()].name);
+    pins.sort_by(|a, b| name(a).cmp(&name(b)));
+    for pin in pins {
+        let (rps, tokens) = (inputs.demand(pin.cluster, pin.class), fleet.classes[pin.class.index()].output_tokens);
+        for (engine, share) in pin.shares() {
+            let (load, load_tokens) = &mut pinned[EngineId::index(engine)];
+            *load += rps * share;
+            *load_tokens += rps * share * tokens;
+        }
+    }
+    pinned
+}
+
+fn find(root: &mut [usize], mut at: usize) -> usize {
+    while root[at] != at {
+        root[at] = root[root[at]];
+        at = root[at];
+    }
+    at
+}
+
+pub(super) fn priority(fleet: &Fleet, demand: &Demand) -> u8 {
     fleet.classes[demand.class.index()].priority
 }
 

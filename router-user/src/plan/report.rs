@@ -53,10 +53,12 @@ pub struct EngineRow {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CertificateRow {
     pub gap_frac: f64,
+    pub stability_frac: f64,
     pub residual_rps: f64,
     pub reduced_cost_ms: f64,
     pub mix_error_ms: f64,
     pub rounds: u32,
+    pub components: u32,
 }
 
 impl Status {
@@ -107,10 +109,12 @@ pub fn solution(fleet: &Fleet, plan: &Plan) -> Solution {
         solve_ms: plan.solve_ms,
         certificate: CertificateRow {
             gap_frac: certificate.gap_frac,
+            stability_frac: certificate.stability_frac,
             residual_rps: certificate.residual_rps,
             reduced_cost_ms: certificate.reduced_cost_ms,
             mix_error_ms: certificate.mix_error_ms,
             rounds: certificate.rounds,
+            components: certificate.components,
         },
     }
 }

@@ -4,6 +4,7 @@ mod fit_engine;
 mod golden;
 mod plan;
 mod plan_check;
+mod plan_churn;
 mod plan_decision;
 mod plan_fleet;
 mod plan_laws;

@@ -1,13 +1,13 @@
 //! Planning on small fleets whose answer is known or can be found by brute force.
 
-use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
+use router_user::model::{Class, ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::{Inputs, Pin, Plan, RouteWeights, Status, check, evaluate, explain, nearest, plan};
 
 use crate::plan_fleet::{class, engine, profile, tag, three_regions};
 use crate::plan_oracle;
 
 fn planned(fleet: &Fleet, inputs: &Inputs) -> Plan {
-    let plan = plan(fleet, inputs).expect("a plan");
+    let plan = plan(fleet, inputs, None).expect("a plan");
     check::legal(fleet, inputs, &plan.weights()).expect("a returned plan is legal");
     plan
 }
@@ -148,7 +148,7 @@ fn classes_share_engines_by_residency_priority_and_length() {
     for (engine, residency) in fleet.engines.iter_mut().zip(["eu", "us", "us"]) {
         engine.tags = tag("residency", residency);
     }
-    let mut inputs = Inputs::from_fleet(&three_regions());
+    let mut inputs = Inputs::from_fleet(&fleet);
     inputs.demand_rps = vec![vec![60.0, 20.0, 40.0], vec![70.0, 40.0, 50.0], vec![40.0, 30.0, 0.0]];
     let plan = planned(&fleet, &inputs);
     assert_eq!(plan.status, Status::Degraded);
@@ -175,7 +175,7 @@ fn equal_engines_share_equally_and_ties_follow_names() {
     assert!(plan.engines.iter().all(|load| (load.load_rps - 250.0 / 3.0).abs() < 0.01), "{:?}", plan.engines);
     // Flat curves: nothing but the name decides, and a file in another order changes nothing.
     fleet.profiles = vec![profile("flat", 100.0, &[(0.0, 200.0)], &[(0.0, 10.0)])];
-    fleet.engines = vec![engine("z", "r1", 0), engine("m", "r1", 0), engine("b", "r1", 0)];
+    fleet.engines = vec![engine("z", "r1", 0), engine("m", "r2", 0), engine("b", "r3", 0)];
     let plan = planned(&fleet, &inputs);
     let loads: Vec<f64> = plan.engines.iter().map(|load| load.load_rps).collect();
     assert!(loads.iter().zip([50.0, 100.0, 100.0]).all(|(found, wanted)| (found - wanted).abs() < 1e-6), "{loads:?}");
@@ -183,6 +183,47 @@ fn equal_engines_share_equally_and_ties_follow_names() {
     let chosen: Vec<EngineId> = planned(&fleet, &idle).routes.iter().map(|route| route.weights[0].engine).collect();
     assert_eq!(chosen, [EngineId(2); 3]);
     assert!(nearest(&fleet, &idle).iter().all(|route| route.weights == [(EngineId(2), 1.0)]));
+}
+
+#[test]
+fn identical_engines_share_by_what_they_can_take() {
+    let mut fleet = three_regions();
+    fleet.engines = ["e1", "e2", "e3", "e4"].map(|name| engine(name, "r1", 0)).to_vec();
+    fleet.engines[3].replicas = 4;
+    fleet.rtt_ms = vec![vec![5.0; 4]; 3];
+    let mut inputs = Inputs::from_fleet(&fleet);
+    inputs.ready[3] = 2;
+    let plan = planned(&fleet, &inputs);
+    let loads: Vec<f64> = plan.engines.iter().map(|load| load.load_rps).collect();
+    assert!(loads.iter().zip([2.0, 2.0, 2.0, 1.0]).all(|(load, share)| (load - 250.0 * share / 7.0).abs() < 1e-6), "{loads:?}");
+    assert!(plan.certificate.gap_frac < 1e-9 && plan.engines.windows(2).all(|pair| pair[0].price_ms == pair[1].price_ms));
+}
+
+#[test]
+fn what_no_flow_connects_is_planned_apart() {
+    let both = |names: [&str; 2]| {
+        let mut fleet = three_regions();
+        fleet.classes = names.map(|name| Class { model: name.to_owned(), ..class(name, 50.0, 0) }).to_vec();
+        fleet.engines = vec![engine("e1", "r1", 0), engine("e2", "r2", 0), engine("e3", "r3", 1), engine("e4", "r1", 1)];
+        for (engine, at) in fleet.engines.iter_mut().zip([0, 0, 1, 1]) {
+            engine.models = vec![names[at].to_owned()];
+        }
+        fleet.rtt_ms.iter_mut().for_each(|row| row.push(row[0]));
+        fleet
+    };
+    let fleet = both(["m", "n"]);
+    let mut inputs = Inputs::from_fleet(&fleet);
+    inputs.demand_rps = vec![vec![60.0, 30.0], vec![70.0, 30.0], vec![40.0, 50.0]];
+    let whole = planned(&fleet, &inputs);
+    assert_eq!(whole.certificate.components, 2);
+    // What one model demands says nothing about the other.
+    let mut less = inputs.clone();
+    less.demand_rps.iter_mut().for_each(|demand| demand[1] *= 0.5);
+    let changed = planned(&fleet, &less);
+    for (a, b) in whole.routes.iter().zip(&changed.routes).filter(|(a, _)| a.class == ClassId(0)) {
+        assert_eq!((&a.weights, a.price_ms), (&b.weights, b.price_ms));
+    }
+    assert!(whole.engines[2].load_rps > changed.engines[2].load_rps);
 }
 
 #[test]
@@ -210,7 +251,7 @@ fn inputs_of_another_fleet_are_refused_with_what_is_wrong() {
     let check = |change: fn(&mut Inputs), wanted: &str| {
         let mut inputs = Inputs::from_fleet(&fleet);
         change(&mut inputs);
-        let error = plan(&fleet, &inputs).expect_err(wanted).to_string();
+        let error = plan(&fleet, &inputs, None).expect_err(wanted).to_string();
         assert!(error.contains(wanted), "{error:?} lacks {wanted:?}");
     };
     check(|inputs| inputs.demand_rps[1][0] = f64::NAN, "demand of class \"chat\" in cluster \"b\" is NaN");
@@ -224,7 +265,7 @@ fn inputs_of_another_fleet_are_refused_with_what_is_wrong() {
         (vec![pin(vec![(EngineId(0), 1.0)]), pin(vec![(EngineId(1), 1.0)])], "set twice"),
         (vec![pin(vec![(EngineId(7), 1.0)])], "engine number 7"),
     ] {
-        let error = plan(&fleet, &Inputs { pins, ..Inputs::from_fleet(&fleet) }).expect_err(wanted).to_string();
+        let error = plan(&fleet, &Inputs { pins, ..Inputs::from_fleet(&fleet) }, None).expect_err(wanted).to_string();
         assert!(error.contains(wanted), "{error:?} lacks {wanted:?}");
     }
 }

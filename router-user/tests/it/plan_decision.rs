@@ -11,9 +11,9 @@ fn check(change: impl Fn(&mut Inputs), wanted: impl Fn(&Decision) -> bool) {
     let fleet = three_regions();
     let mut inputs = Inputs::from_fleet(&fleet);
     inputs.demand_rps = vec![vec![80.0], vec![100.0], vec![40.0]];
-    let held = plan(&fleet, &inputs).expect("a plan").weights();
+    let held = plan(&fleet, &inputs, None).expect("a plan").weights();
     change(&mut inputs);
-    let next = plan(&fleet, &inputs).expect("a plan");
+    let next = plan(&fleet, &inputs, None).expect("a plan");
     let decision = decide(&fleet, &inputs, Some(&held), &next);
     assert!(wanted(&decision), "{decision}; moves {}", moved_frac(&inputs, &held, &next.weights()));
 }
@@ -22,7 +22,7 @@ fn check(change: impl Fn(&mut Inputs), wanted: impl Fn(&Decision) -> bool) {
 fn first_weights_are_published() {
     let fleet = three_regions();
     let inputs = Inputs::from_fleet(&fleet);
-    let plan = plan(&fleet, &inputs).expect("a plan");
+    let plan = plan(&fleet, &inputs, None).expect("a plan");
     assert_eq!(decide(&fleet, &inputs, None, &plan), Decision::Publish(Reason::First));
 }
 
@@ -62,9 +62,9 @@ fn shed_that_is_no_longer_needed_is_taken_back() {
     let fleet = three_regions();
     let mut inputs = Inputs::from_fleet(&fleet);
     inputs.demand_rps[2][0] = 90.0;
-    let held = plan(&fleet, &inputs).expect("a plan").weights();
+    let held = plan(&fleet, &inputs, None).expect("a plan").weights();
     inputs.demand_rps[2][0] = 60.0;
-    let next = plan(&fleet, &inputs).expect("a plan");
+    let next = plan(&fleet, &inputs, None).expect("a plan");
     let decision = decide(&fleet, &inputs, Some(&held), &next);
     assert!(
         matches!(decision, Decision::Publish(Reason::Shed { held_rps, plan_rps }) if held_rps > 5.0 && plan_rps < 1e-6),

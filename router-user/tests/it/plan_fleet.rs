@@ -29,7 +29,7 @@ pub(crate) fn engine(name: &str, region: &str, profile: usize) -> Engine {
 }
 
 pub(crate) fn class(name: &str, output_tokens: f64, priority: u8) -> Class {
-    Class { name: name.to_owned(), model: "demo".to_owned(), output_tokens, priority, require: Tags::new() }
+    Class { name: name.to_owned(), model: "demo".to_owned(), output_tokens, priority, require: Tags::new(), move_price_ms: 5.0 }
 }
 
 pub(crate) fn tag(key: &str, value: &str) -> Tags {

@@ -9,7 +9,7 @@ use crate::plan_fleet::{class, cluster, engine, profile, tag};
 use crate::plan_oracle;
 
 /// A small generator (splitmix64), so that a seed is a whole test case.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
@@ -21,36 +21,36 @@ impl Dice {
     }
 
     /// In [low, high).
-    fn real(&mut self, low: f64, high: f64) -> f64 {
+    pub(crate) fn real(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// In 0..bound.
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
-    fn one_in(&mut self, n: usize) -> bool {
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 }
 
 /// The seeds of one law: `count` of them, or `ILB_SEEDS` times as many for a soak.
-fn seeds(count: u64) -> std::ops::Range<u64> {
+pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
     let times = std::env::var("ILB_SEEDS").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     0..count * times
 }
 
 /// What a random fleet may contain.
 #[derive(Clone, Copy)]
-struct Recipe {
-    clusters: usize,
-    engines: usize,
-    classes: usize,
-    has_lengths: bool,
-    has_faults: bool,
+pub(crate) struct Recipe {
+    pub(crate) clusters: usize,
+    pub(crate) engines: usize,
+    pub(crate) classes: usize,
+    pub(crate) has_lengths: bool,
+    pub(crate) has_faults: bool,
     /// Demand of everybody together, as a share of all capacity, at most.
-    load: f64,
+    pub(crate) load: f64,
 }
 
 fn knots(dice: &mut Dice, capacity: f64, start: f64) -> Vec<(f64, f64)> {
@@ -64,7 +64,7 @@ fn knots(dice: &mut Dice, capacity: f64, start: f64) -> Vec<(f64, f64)> {
     knots
 }
 
-fn fleet(dice: &mut Dice, recipe: Recipe) -> (Fleet, Inputs) {
+pub(crate) fn fleet(dice: &mut Dice, recipe: Recipe) -> (Fleet, Inputs) {
     let count = |dice: &mut Dice, most: usize| 1 + dice.below(most);
     let (clusters, engines, classes) = (count(dice, recipe.clusters), count(dice, recipe.engines), count(dice, recipe.classes));
     // From engines that take a request every few seconds to such that take thousands in one.
@@ -119,7 +119,7 @@ fn fleet(dice: &mut Dice, recipe: Recipe) -> (Fleet, Inputs) {
 }
 
 fn planned(seed: u64, fleet: &Fleet, inputs: &Inputs) -> Plan {
-    let plan = plan(fleet, inputs).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let plan = plan(fleet, inputs, None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     check::legal(fleet, inputs, &plan.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     plan
 }
@@ -129,7 +129,7 @@ fn total_ms(plan: &Plan) -> f64 {
 }
 
 /// Every weight and every zero has a reason, and terms that come to the price.
-fn explained(seed: u64, fleet: &Fleet, inputs: &Inputs, plan: &Plan) {
+pub(crate) fn explained(seed: u64, fleet: &Fleet, inputs: &Inputs, plan: &Plan) {
     let explanation = explain::explain(fleet, inputs, plan);
     assert_eq!(explanation.routes.len(), fleet.clusters.len() * fleet.classes.len(), "seed {seed}");
     for route in &explanation.routes {
@@ -140,6 +140,9 @@ fn explained(seed: u64, fleet: &Fleet, inputs: &Inputs, plan: &Plan) {
                 Reason::AtPrice | Reason::CheapestForFirst => row.weight > 0.0 && off.abs() <= TERM_TOLERANCE_MS,
                 Reason::AllShed => row.weight > 0.0 && row.rps == 0.0 && off >= -TERM_TOLERANCE_MS && route.shed_rps > 0.0,
                 Reason::Dearer { by_ms } => row.weight == 0.0 && *by_ms > TERM_TOLERANCE_MS && *by_ms == off,
+                Reason::NotWorthMoving { saves_ms, price_ms } => {
+                    row.weight == 0.0 && *saves_ms > 0.0 && (price_ms - saves_ms - off).abs() < 1e-9 && off > 0.0
+                }
                 Reason::NotNeeded => row.weight == 0.0 && off.abs() <= TERM_TOLERANCE_MS,
                 // Only several output lengths leave a gap large enough to see.
                 Reason::Unresolved { by_ms } => *by_ms == -off && row.weight == 0.0 && plan.certificate.gap_frac > 1e-9,

@@ -27,7 +27,7 @@ fn the_example_is_the_fleet_of_these_tests() {
 fn solve_prints_a_table_and_stable_keys() {
     let fleet = example();
     let inputs = Inputs::from_fleet(&fleet);
-    let plan = plan(&fleet, &inputs).expect("a plan");
+    let plan = plan(&fleet, &inputs, None).expect("a plan");
     let nearest = evaluate(&fleet, &inputs, &nearest(&fleet, &inputs));
     golden::compare("three-regions.solve.txt", &report::table(&fleet, &plan, &nearest));
     let mut json = serde_json::to_value(report::solution(&fleet, &plan)).expect("a value");
@@ -41,7 +41,7 @@ fn solve_prints_a_table_and_stable_keys() {
 fn explain_tells_a_newcomer_why() {
     let fleet = example();
     let inputs = Inputs::from_fleet(&fleet);
-    let explanation = explain::explain(&fleet, &inputs, &plan(&fleet, &inputs).expect("a plan"));
+    let explanation = explain::explain(&fleet, &inputs, &plan(&fleet, &inputs, None).expect("a plan"));
     golden::compare("three-regions.explain.txt", &explanation.to_string());
     let only = explanation.only(Some("b"), Some("chat"), Some("e3"));
     let rows: Vec<_> = only.routes.iter().flat_map(|route| &route.engines).collect();
@@ -60,7 +60,7 @@ fn explain_names_masks_full_engines_and_shed() {
     fleet.rtt_ms.iter_mut().for_each(|row| row.push(row[2]));
     let mut inputs = Inputs::from_fleet(&fleet);
     inputs.ready[3] = 0;
-    let explanation = explain::explain(&fleet, &inputs, &plan(&fleet, &inputs).expect("a plan"));
+    let explanation = explain::explain(&fleet, &inputs, &plan(&fleet, &inputs, None).expect("a plan"));
     golden::compare("masked-and-full.explain.txt", &explanation.to_string());
     let route = &explanation.routes[0];
     assert!(route.is_price_of_shed);

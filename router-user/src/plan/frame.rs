@@ -1,0 +1,156 @@
+//! Where a problem is linearised, and points on its true curves. Pure.
+
+use super::NEGLIGIBLE_RPS;
+use super::problem::{Arc, Problem};
+
+/// Steps that are tried towards a new solution.
+const STEPS: [f64; 8] = [1.0, 0.75, 0.5, 0.25, 0.125, 0.0625, 0.031_25, 0.015_625];
+
+/// Half-width of the first refined breakpoints around the load that held weights make, as a share of capacity: a few times what
+/// demand changes between two plans.
+const HELD_WIDTH_FRAC: f64 = 0.02;
+
+/// Where the program is linearised: one entry per pool.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    /// Mean output length of the pool's requests, in tokens.
+    pub(super) tokens: Vec<f64>,
+    /// TBOT, in ms, at which a class's difference from that mean is priced.
+    pub(super) tbot_ms: Vec<f64>,
+    /// Centre and half-width of the refined breakpoints, in requests/s.
+    pub(super) focus: Vec<(f64, f64)>,
+}
+
+/// A solution in the fleet's terms.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    /// Requests/s of each arc.
+    pub(super) flow_rps: Vec<f64>,
+    /// Requests/s shed of each demand.
+    pub(super) shed_rps: Vec<f64>,
+    /// Marginal cost of each demand, in ms.
+    pub(super) demand_price_ms: Vec<f64>,
+    /// Marginal cost of load on each pool, in ms, for a request of the frame's mean length.
+    pub(super) pool_price_ms: Vec<f64>,
+    /// Load and output tokens/s of each pool, pins included.
+    pub(super) load_rps: Vec<f64>,
+    pub(super) load_tokens: Vec<f64>,
+    /// What one more moved request/s would save, in ms: 0 unless the limit of movement binds.
+    pub(super) move_limit_price_ms: f64,
+}
+
+impl Point {
+    /// The point `step` of the way to `other`; the prices are `other`'s.
+    fn towards(&self, other: &Self, step: f64) -> Self {
+        let blend = |from: &[f64], to: &[f64]| from.iter().zip(to).map(|(a, b)| a + step * (b - a)).collect();
+        Self {
+            flow_rps: blend(&self.flow_rps, &other.flow_rps),
+            shed_rps: blend(&self.shed_rps, &other.shed_rps),
+            demand_price_ms: other.demand_price_ms.clone(),
+            pool_price_ms: other.pool_price_ms.clone(),
+            load_rps: blend(&self.load_rps, &other.load_rps),
+            load_tokens: blend(&self.load_tokens, &other.load_tokens),
+            move_limit_price_ms: other.move_limit_price_ms,
+        }
+    }
+}
+
+impl Problem<'_> {
+    /// The first linearisation. Around the loads that held weights make of the demand, or else of everything: every pool with the
+    /// mean length of all that may reach it.
+    pub(super) fn first_frame(&self) -> Frame {
+        let is_held = !self.demands.is_empty() && self.demands.iter().all(|demand| demand.is_held);
+        let mut rps: Vec<f64> = self.pools.iter().map(|pool| pool.pinned_rps).collect();
+        let mut tokens: Vec<f64> = self.pools.iter().map(|pool| pool.pinned_tokens).collect();
+        for arc in &self.arcs {
+            let amount = if is_held { arc.kept_rps } else { self.demands[arc.demand].rps };
+            rps[arc.pool] += amount;
+            tokens[arc.pool] += amount * arc.tokens;
+        }
+        let around = |at: usize| {
+            let capacity = self.pools[at].cost.capacity_rps;
+            if is_held { (rps[at].min(capacity), capacity * HELD_WIDTH_FRAC) } else { (capacity / 2.0, capacity / 2.0) }
+        };
+        let focus: Vec<(f64, f64)> = (0..self.pools.len()).map(around).collect();
+        Frame {
+            tokens: rps.iter().zip(&tokens).map(|(&rps, &tokens)| if rps > 0.0 { tokens / rps } else { 0.0 }).collect(),
+            tbot_ms: self.pools.iter().zip(&focus).map(|(pool, &(load, _))| pool.cost.tbot_ms(load)).collect(),
+            focus,
+        }
+    }
+
+    /// The frame at `point`: its own mix of lengths, and breakpoints a quarter as far apart, or following a load that left them.
+    pub(super) fn refined(&self, frame: &Frame, point: &Point) -> Frame {
+        let mut next = frame.clone();
+        for (at, pool) in self.pools.iter().enumerate() {
+            let load = point.load_rps[at];
+            if load > NEGLIGIBLE_RPS {
+                next.tokens[at] = point.load_tokens[at] / load;
+            }
+            next.tbot_ms[at] = pool.cost.tbot_ms(load);
+            let (centre, half_width) = frame.focus[at];
+            let moved = (load - centre).abs();
+            let narrow = if moved > half_width * 0.5 { moved } else { half_width / 4.0 };
+            next.focus[at] = (load, narrow.max(pool.cost.capacity_rps * 1e-5));
+        }
+        next
+    }
+
+    /// Cost of `point` on the true curves, in ms x requests/s, shed and movement included.
+    pub(super) fn cost(&self, point: &Point) -> f64 {
+        let network: f64 = self.arcs.iter().zip(&point.flow_rps).map(|(arc, flow)| arc.cost_ms * flow).sum();
+        let in_engines = self.pools.iter().enumerate().map(|(at, pool)| {
+            let (load, tokens) = (point.load_rps[at], point.load_tokens[at]);
+            load * pool.cost.ttft_ms(load) + tokens * pool.cost.tbot_ms(load)
+        });
+        network + in_engines.sum::<f64>() + self.move_cost(point) + self.shed_cost(point)
+    }
+
+    /// The part of [`Self::cost`] that stands for what is shed.
+    pub(super) fn shed_cost(&self, point: &Point) -> f64 {
+        self.demands.iter().zip(&point.shed_rps).map(|(demand, shed)| demand.shed_price_ms * shed).sum()
+    }
+
+    /// The part of [`Self::cost`] that stands for requests that go elsewhere than before.
+    pub(super) fn move_cost(&self, point: &Point) -> f64 {
+        self.arcs.iter().zip(&point.flow_rps).map(|(arc, flow)| arc.move_ms * (flow - arc.kept_rps).max(0.0)).sum()
+    }
+
+    /// Requests/s that go elsewhere than held weights would send them.
+    pub(super) fn moved_rps(&self, point: &Point) -> f64 {
+        let held = self.arcs.iter().zip(&point.flow_rps).filter(|(arc, _)| self.demands[arc.demand].is_held);
+        held.map(|(arc, flow)| (flow - arc.kept_rps).max(0.0)).sum()
+    }
+
+    /// The point from `from` towards `to` with the least true cost, by halving steps; `from` itself if none is better.
+    pub(super) fn descended(&self, from: Point, to: &Point) -> Point {
+        let steps = STEPS.iter().map(|&step| from.towards(to, step));
+        let (mut least, mut best) = (self.cost(&from), None);
+        for point in steps {
+            let cost = self.cost(&point);
+            if cost < least {
+                (least, best) = (cost, Some(point));
+            }
+        }
+        best.unwrap_or(from)
+    }
+
+    /// Largest change in the price of a request, in ms, if `frame` took the mix of lengths of `point`.
+    pub(super) fn mix_shift_ms(&self, frame: &Frame, point: &Point) -> f64 {
+        let shift = |arc: &Arc| {
+            let extra = arc.tokens - frame.tokens[arc.pool];
+            (extra * (self.pools[arc.pool].cost.tbot_ms(point.load_rps[arc.pool]) - frame.tbot_ms[arc.pool])).abs()
+        };
+        self.arcs.iter().map(shift).fold(0.0, f64::max)
+    }
+
+    /// What one request of `arc` costs besides its share of the pool's load and besides moving, in ms.
+    pub(super) fn arc_cost_ms(&self, frame: &Frame, arc: &Arc) -> f64 {
+        arc.cost_ms + self.mix_ms(frame, arc.pool, arc.tokens)
+    }
+
+    /// The correction for requests that are longer or shorter than the pool's mean, in ms.
+    pub(super) fn mix_ms(&self, frame: &Frame, pool: usize, tokens: f64) -> f64 {
+        (tokens - frame.tokens[pool]) * frame.tbot_ms[pool]
+    }
+}

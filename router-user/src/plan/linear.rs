@@ -1,0 +1,155 @@
+//! A problem at a frame as a linear program, and its solution read back. Pure: it knows no solver.
+//!
+//! docs/model.md, sections 2 to 4. Columns: every arc beyond what it has held, shed of each demand, segments of each pool, what every
+//! arc has held, and room under the limit of movement. Rows: demands, pools, that limit.
+
+use super::NEGLIGIBLE_RPS;
+use super::frame::{Frame, Point};
+use super::problem::Problem;
+
+/// A linear program in equality form: least cost, columns between 0 and their upper bounds, rows equal to `rhs`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LinearProgram {
+    pub(super) cost: Vec<f64>,
+    pub(super) upper: Vec<f64>,
+    /// Where the entries of each column start; one more than there are columns, or none at all.
+    starts: Vec<usize>,
+    entries: Vec<(usize, f64)>,
+    pub(super) rhs: Vec<f64>,
+}
+
+impl LinearProgram {
+    pub(super) fn push(&mut self, cost: f64, upper: f64, entries: &[(usize, f64)]) {
+        if self.starts.is_empty() {
+            self.starts.push(0);
+        }
+        self.cost.push(cost);
+        self.upper.push(upper);
+        self.entries.extend_from_slice(entries);
+        self.starts.push(self.entries.len());
+    }
+
+    pub(super) fn columns(&self) -> usize {
+        self.cost.len()
+    }
+
+    /// `(row, coefficient)` of a column.
+    pub(super) fn entries(&self, column: usize) -> &[(usize, f64)] {
+        &self.entries[self.starts[column]..self.starts[column + 1]]
+    }
+
+    /// Whether the two differ in nothing but costs, bounds and right-hand sides.
+    pub(super) fn has_shape_of(&self, other: &Self) -> bool {
+        self.rhs.len() == other.rhs.len() && self.starts == other.starts && self.entries == other.entries
+    }
+}
+
+/// What a column or row of a program stands for: the same from plan to plan, whatever else comes and goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Part {
+    /// By (cluster, class) and the first engine of the pool.
+    Arc(u16, u16, u16),
+    Kept(u16, u16, u16),
+    Shed(u16, u16),
+    /// By first engine and number.
+    Segment(u16, u16),
+    MoveRoom,
+    DemandRow(u16, u16),
+    PoolRow(u16),
+    MoveRow,
+}
+
+impl Problem<'_> {
+    pub(super) fn program(&self, frame: &Frame) -> LinearProgram {
+        let (pool_row, move_row) = (self.demands.len(), self.demands.len() + self.pools.len());
+        let mut program = LinearProgram::default();
+        for arc in &self.arcs {
+            let entries = [(arc.demand, 1.0), (pool_row + arc.pool, 1.0), (move_row, 1.0)];
+            let is_limited = self.move_limit_rps.is_some() && self.demands[arc.demand].is_held;
+            let upper = if arc.is_pruned { 0.0 } else { f64::INFINITY };
+            program.push(self.arc_cost_ms(frame, arc) + arc.move_ms, upper, &entries[..if is_limited { 3 } else { 2 }]);
+        }
+        for (row, demand) in self.demands.iter().enumerate() {
+            program.push(demand.shed_price_ms, f64::INFINITY, &[(row, 1.0)]);
+        }
+        for (at, pool) in self.pools.iter().enumerate() {
+            let (around, half_width) = frame.focus[at];
+            for segment in pool.cost.segments(pool.pinned_rps, frame.tokens[at], around, half_width) {
+                program.push(segment.slope_ms, segment.width_rps, &[(pool_row + at, -1.0)]);
+            }
+        }
+        for arc in self.arcs.iter().filter(|arc| arc.kept_rps > 0.0) {
+            let entries = [(arc.demand, 1.0), (pool_row + arc.pool, 1.0)];
+            program.push(self.arc_cost_ms(frame, arc), if arc.is_pruned { 0.0 } else { arc.kept_rps }, &entries);
+        }
+        program.rhs = self.demands.iter().map(|demand| demand.rps - demand.shed_rps).collect();
+        program.rhs.resize(move_row, 0.0);
+        if let Some(limit) = self.move_limit_rps {
+            program.push(0.0, f64::INFINITY, &[(move_row, 1.0)]);
+            program.rhs.push(limit);
+        }
+        program
+    }
+
+    /// What the columns and the rows of [`Self::program`] stand for.
+    pub(super) fn parts(&self) -> (Vec<Part>, Vec<Part>) {
+        let names = |arc: &super::problem::Arc| {
+            let demand = &self.demands[arc.demand];
+            (demand.cluster.0, demand.class.0, self.pools[arc.pool].first().0)
+        };
+        let arc = |arc| {
+            let (cluster, class, engine) = names(arc);
+            Part::Arc(cluster, class, engine)
+        };
+        let kept = |arc| {
+            let (cluster, class, engine) = names(arc);
+            Part::Kept(cluster, class, engine)
+        };
+        let mut columns: Vec<Part> = self.arcs.iter().map(arc).collect();
+        columns.extend(self.demands.iter().map(|demand| Part::Shed(demand.cluster.0, demand.class.0)));
+        for pool in &self.pools {
+            let count = pool.cost.segment_count() as u16; // a few knots and breakpoints
+            columns.extend((0..count).map(|nth| Part::Segment(pool.first().0, nth)));
+        }
+        columns.extend(self.arcs.iter().filter(|arc| arc.kept_rps > 0.0).map(kept));
+        let mut rows: Vec<Part> = self.demands.iter().map(|demand| Part::DemandRow(demand.cluster.0, demand.class.0)).collect();
+        rows.extend(self.pools.iter().map(|pool| Part::PoolRow(pool.first().0)));
+        if self.move_limit_rps.is_some() {
+            columns.push(Part::MoveRoom);
+            rows.push(Part::MoveRow);
+        }
+        (columns, rows)
+    }
+
+    /// Reads a solution of [`Self::program`]: column values, and row duals as costs of one more unit on the right-hand side.
+    pub(super) fn point(&self, frame: &Frame, values: &[f64], duals: &[f64]) -> Point {
+        let segments: usize = self.pools.iter().map(|pool| pool.cost.segment_count()).sum();
+        let mut flow_rps: Vec<f64> = values[..self.arcs.len()].iter().map(|value| value.max(0.0)).collect();
+        let kept = values[self.arcs.len() + self.demands.len() + segments..].iter();
+        let held = self.arcs.iter().enumerate().filter(|(_, arc)| arc.kept_rps > 0.0);
+        for ((at, _), value) in held.zip(kept) {
+            flow_rps[at] += value.max(0.0);
+        }
+        let shed = values[self.arcs.len()..][..self.demands.len()].iter().zip(&self.demands);
+        let shed_rps = shed.map(|(value, demand)| demand.shed_rps + value.max(0.0)).collect();
+        let mut load_rps: Vec<f64> = self.pools.iter().map(|pool| pool.pinned_rps).collect();
+        let mut load_tokens: Vec<f64> = self.pools.iter().map(|pool| pool.pinned_tokens).collect();
+        for (arc, flow) in self.arcs.iter().zip(&flow_rps) {
+            load_rps[arc.pool] += flow;
+            load_tokens[arc.pool] += flow * arc.tokens;
+        }
+        let mut pool_price_ms: Vec<f64> = duals[self.demands.len()..][..self.pools.len()].iter().map(|dual| -dual).collect();
+        for ((pool, price), (&load, &tokens)) in self.pools.iter().zip(&mut pool_price_ms).zip(load_rps.iter().zip(&frame.tokens))
+        {
+            // The dual of a pool without free load is not unique: take the true cost of the first request.
+            let is_idle = load - pool.pinned_rps <= NEGLIGIBLE_RPS;
+            if is_idle && pool.cost.capacity_rps > pool.pinned_rps {
+                *price = pool.cost.marginal_ms(pool.pinned_rps, tokens);
+            }
+        }
+        let demand_price_ms = duals[..self.demands.len()].to_vec();
+        // More room to move can only make the program cheaper.
+        let move_limit_price_ms = duals.get(self.demands.len() + self.pools.len()).map_or(0.0, |dual| (-dual).max(0.0));
+        Point { flow_rps, shed_rps, demand_price_ms, pool_price_ms, load_rps, load_tokens, move_limit_price_ms }
+    }
+}

@@ -1,0 +1,153 @@
+//! Identical engines as one: docs/model.md, section 3.
+//!
+//! Engines that no cluster and no class can tell apart cost least when they are equally utilised, because their cost is convex. So the
+//! program sees one pool, whose load its members share by effective capacity; the prices of the pool are theirs, unchanged.
+
+use std::collections::HashMap;
+
+use crate::model::{EngineId, Fleet, Tags};
+
+use super::Inputs;
+use super::engine_cost::EngineCost;
+
+/// Engines that share whatever load they are given together by their capacities.
+#[derive(Clone, Debug)]
+pub(super) struct Pool<'a> {
+    /// In order of name; never empty.
+    pub(super) members: Vec<EngineId>,
+    /// Each member's share of the load, by capacity; sum 1.
+    pub(super) shares: Vec<f64>,
+    /// All members together, and each of them.
+    pub(super) cost: EngineCost<'a>,
+    pub(super) apart: Vec<EngineCost<'a>>,
+    /// Load and output tokens/s that pins put here.
+    pub(super) pinned_rps: f64,
+    pub(super) pinned_tokens: f64,
+}
+
+/// What makes engines interchangeable: everything that a price depends on.
+#[derive(PartialEq, Eq, Hash)]
+struct Kind<'f> {
+    region: &'f str,
+    profile: usize,
+    models: Vec<&'f str>,
+    tags: &'f Tags,
+    /// Round-trip times from every cluster, as bits.
+    rtt: Vec<u64>,
+}
+
+impl<'a> Pool<'a> {
+    fn new(fleet: &'a Fleet, inputs: &Inputs, members: Vec<EngineId>, pinned: (f64, f64)) -> Self {
+        let cost = EngineCost::pooled(fleet, inputs, &members);
+        let share = |&engine: &EngineId| match (members.len(), cost.capacity_rps > 0.0) {
+            (1, _) => 1.0,
+            (_, true) => inputs.capacity_rps(fleet, engine) / cost.capacity_rps,
+            (count, false) => 1.0 / count as f64,
+        };
+        let shares = members.iter().map(share).collect();
+        let apart = members.iter().map(|&member| EngineCost::new(fleet, inputs, member)).collect();
+        Self { members, shares, cost, apart, pinned_rps: pinned.0, pinned_tokens: pinned.1 }
+    }
+
+    /// The member that stands for all.
+    pub(super) fn first(&self) -> EngineId {
+        self.members[0]
+    }
+
+    /// Members and their shares of the pool's load.
+    pub(super) fn split(&self) -> impl Iterator<Item = (EngineId, f64)> + '_ {
+        self.members.iter().copied().zip(self.shares.iter().copied())
+    }
+}
+
+/// The pools of a fleet in the order of their first members' names. `pinned` is the load and tokens/s of each engine by pins.
+///
+/// An engine with a pinned load, or without a ready replica, is a pool of its own.
+pub(super) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[(f64, f64)]) -> Vec<Pool<'a>> {
+    let mut by_name: Vec<EngineId> = fleet.engine_ids().collect();
+    by_name.sort_by(|&a, &b| fleet.engines[a.index()].name.cmp(&fleet.engines[b.index()].name));
+    let mut groups: Vec<Vec<EngineId>> = Vec::new();
+    let mut group_of: HashMap<Kind<'_>, usize> = HashMap::new();
+    for id in by_name {
+        let engine = &fleet.engines[id.index()];
+        if inputs.ready[id.index()] == 0 || pinned[id.index()].0 > 0.0 {
+            groups.push(vec![id]);
+            continue;
+        }
+        let mut models: Vec<&str> = engine.models.iter().map(String::as_str).collect();
+        models.sort_unstable();
+        let rtt = inputs.rtt_ms.iter().map(|row| row[id.index()].to_bits()).collect();
+        let kind = Kind { region: &engine.region, profile: engine.profile, models, tags: &engine.tags, rtt };
+        let at = *group_of.entry(kind).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[at].push(id);
+    }
+    let pin = |members: &[EngineId]| if let [only] = members { pinned[only.index()] } else { (0.0, 0.0) };
+    groups.into_iter().map(|members| (pin(&members), members)).map(|(p, m)| Pool::new(fleet, inputs, m, p)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Class, Cluster, Curve, Engine, Profile};
+
+    fn fleet() -> Fleet {
+        let engine = |name: &str, region: &str, replicas| Engine {
+            name: name.to_owned(),
+            region: region.to_owned(),
+            address: "127.0.0.1:1".parse().expect("an address"),
+            models: vec!["m".to_owned()],
+            profile: 0,
+            replicas,
+            tags: Tags::new(),
+        };
+        let ttft_ms = Curve::new(vec![(0.0, 100.0), (5.0, 120.0), (10.0, 200.0)]).expect("convex");
+        let tbot_ms = Curve::new(vec![(0.0, 10.0), (10.0, 20.0)]).expect("convex");
+        Fleet {
+            clusters: vec![Cluster { name: "c".to_owned(), region: "r".to_owned(), demand_rps: vec![1.0] }],
+            engines: vec![engine("b", "r", 4), engine("a", "r", 1), engine("d", "s", 1), engine("c", "r", 2)],
+            classes: vec![Class {
+                name: "k".to_owned(),
+                model: "m".to_owned(),
+                output_tokens: 10.0,
+                priority: 0,
+                require: Tags::new(),
+                move_price_ms: 5.0,
+            }],
+            profiles: vec![Profile { name: "p".to_owned(), capacity_rps: 10.0, ttft_ms, tbot_ms }],
+            rtt_ms: vec![vec![1.0; 4]],
+        }
+    }
+
+    #[test]
+    fn a_pool_costs_what_its_members_cost_at_equal_utilisation() {
+        let fleet = fleet();
+        let mut inputs = Inputs::from_fleet(&fleet);
+        inputs.ready = vec![1, 1, 1, 2];
+        let pools = pools(&fleet, &inputs, &[(0.0, 0.0); 4]);
+        let names: Vec<Vec<u16>> = pools.iter().map(|pool| pool.members.iter().map(|member| member.0).collect()).collect();
+        assert_eq!(names, [vec![1, 0, 3], vec![2]]);
+        let pool = &pools[0];
+        assert_eq!((pool.cost.capacity_rps, &pool.shares[..]), (22.5, &[10.0 / 22.5, 2.5 / 22.5, 10.0 / 22.5][..]));
+        for load in [0.0, 3.0, 11.25, 20.0, 22.5] {
+            let apart: f64 =
+                pool.split().map(|(member, share)| EngineCost::new(&fleet, &inputs, member).total(load * share, 30.0)).sum();
+            assert!((pool.cost.total(load, 30.0) - apart).abs() < 1e-9 * apart.max(1.0), "{load}: {apart}");
+        }
+    }
+
+    #[test]
+    fn what_differs_in_anything_stays_apart() {
+        let fleet = fleet();
+        let mut inputs = Inputs::from_fleet(&fleet);
+        let count = |fleet: &Fleet, inputs: &Inputs, pinned: &[(f64, f64)]| pools(fleet, inputs, pinned).len();
+        assert_eq!(count(&fleet, &inputs, &[(0.0, 0.0); 4]), 2);
+        assert_eq!(count(&fleet, &inputs, &[(0.0, 0.0), (1.0, 10.0), (0.0, 0.0), (0.0, 0.0)]), 3, "a pin");
+        inputs.rtt_ms[0][3] = 2.0;
+        assert_eq!(count(&fleet, &inputs, &[(0.0, 0.0); 4]), 3, "a distance");
+        inputs.ready[0] = 0;
+        assert_eq!(count(&fleet, &inputs, &[(0.0, 0.0); 4]), 4, "no ready replica");
+    }
+}
