@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use bench::{compare, demo, engine, load, real_engine, relay};
+use bench::{compare, demo, engine, load, plan, real_engine, relay};
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -25,6 +25,8 @@ enum Command {
     Load(load::Args),
     /// ilb beside haproxy and nginx: latency, rate and CPU
     Compare(compare::Args),
+    /// Time, churn and certificates of the planner on a synthetic fleet
+    Plan(plan::Args),
     /// Two real llama.cpp engines with ilb in front
     RealEngine(real_engine::Args),
     /// A whole fleet with false engines, live, beside nearest-only routing
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
             Command::Relay(args) => relay::run(args).await,
             Command::Load(args) => load::run(args).await,
             Command::Compare(args) => compare::run(args).await,
+            Command::Plan(args) => plan::run(&args),
             Command::RealEngine(args) => real_engine::run(args).await,
             Command::Demo(args) => demo::run(args).await,
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use router_user::io::IoChoice;
+use router_user::plan::whatif::Change;
 
 /// The inference load balancer: spreads LLM requests over engines in many regions by weights that minimise end-to-end latency.
 ///
@@ -40,6 +41,12 @@ pub(crate) enum Command {
     Solve {
         /// Configuration file.
         file: PathBuf,
+        /// Change an input, and show both plans and what differs; may be repeated.
+        ///
+        /// Forms: engine.e2.replicas=0, cluster.b.demand_rps.chat=+20%, rtt_ms.r1.r2=80, control.headroom=0.1; a value may be a
+        /// number, or relative as +N, -N, +N% or -N%.
+        #[arg(long, value_name = "KEY=VALUE")]
+        what_if: Vec<Change>,
         /// Print JSON.
         #[arg(long)]
         json: bool,

@@ -29,7 +29,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Proxy(args) => serve(app::proxy(args)),
         Command::Control(args) => serve(app::control(args)),
         Command::Check { file } => offline::check(&file),
-        Command::Solve { file, json } => offline::solve(&file, json),
+        Command::Solve { file, what_if, json } => offline::solve(&file, &what_if, json),
         Command::Explain(args) => offline::explain(args),
         Command::Profile { command: ProfileCommand::Fit(args) } => profile::fit(&args),
         Command::Profile { command: ProfileCommand::Derive(args) } => profile::derive(&args),

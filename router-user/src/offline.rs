@@ -6,6 +6,8 @@ use std::path::Path;
 use router_user::clock::Clock;
 use router_user::config::Config;
 use router_user::kernel::{self, KernelStatus};
+use router_user::model::Fleet;
+use router_user::plan::whatif::{self, Change};
 use router_user::plan::{Inputs, Plan, evaluate, explain, nearest, plan, report};
 
 use crate::app::{UsageError, load};
@@ -23,14 +25,29 @@ pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
     print(&load(file)?.to_toml())
 }
 
-pub(crate) fn solve(file: &Path, json: bool) -> anyhow::Result<()> {
+pub(crate) fn solve(file: &Path, changes: &[Change], json: bool) -> anyhow::Result<()> {
     let config = load(file)?;
-    let (inputs, plan) = plan_configured(&config)?;
-    if json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(&report::solution(&config.fleet, &plan))?));
+    let fleet = &config.fleet;
+    let inputs = configured(&config);
+    let plan = planned(fleet, &inputs)?;
+    let table = |inputs: &Inputs, plan: &Plan| report::table(fleet, plan, &evaluate(fleet, inputs, &nearest(fleet, inputs)));
+    if changes.is_empty() {
+        return match json {
+            true => print(&format!("{}\n", serde_json::to_string_pretty(&report::solution(fleet, &plan))?)),
+            false => print(&table(&inputs, &plan)),
+        };
     }
-    let nearest = evaluate(&config.fleet, &inputs, &nearest(&config.fleet, &inputs));
-    print(&report::table(&config.fleet, &plan, &nearest))
+    let mut changed = inputs.clone();
+    for change in changes {
+        change.apply(fleet, &mut changed).map_err(|error| UsageError::Arguments(format!("--what-if {error}")))?;
+    }
+    let after = planned(fleet, &changed)?;
+    let comparison = whatif::compare(fleet, changes, &plan, &after);
+    if json {
+        return print(&format!("{}\n", serde_json::to_string_pretty(&comparison)?));
+    }
+    let (before, after, what) = (table(&inputs, &plan), table(&changed, &after), comparison.changes.join(", "));
+    print(&format!("as configured\n\n{before}\nwhat if {what}\n\n{after}\ndifferences\n\n{}", comparison.differences))
 }
 
 pub(crate) fn explain(args: Explain) -> anyhow::Result<()> {
@@ -43,19 +60,27 @@ pub(crate) fn explain(args: Explain) -> anyhow::Result<()> {
     unknown("cluster", &args.cluster, args.cluster.as_ref().is_some_and(|n| fleet.cluster(n).is_some()))?;
     unknown("class", &args.class, args.class.as_ref().is_some_and(|n| fleet.class(n).is_some()))?;
     unknown("engine", &args.engine, args.engine.as_ref().is_some_and(|n| fleet.engine(n).is_some()))?;
-    let (inputs, plan) = plan_configured(&config)?;
+    let inputs = configured(&config);
+    let plan = planned(fleet, &inputs)?;
     let explanation =
         explain::explain(fleet, &inputs, &plan).only(args.cluster.as_deref(), args.class.as_deref(), args.engine.as_deref());
     if args.json { print(&format!("{}\n", serde_json::to_string_pretty(&explanation)?)) } else { print(&explanation.to_string()) }
 }
 
-/// Plans with the configured demand and headroom, every replica ready.
-fn plan_configured(config: &Config) -> anyhow::Result<(Inputs, Plan)> {
-    let inputs = Inputs { headroom_frac: config.control.headroom_frac, ..Inputs::from_fleet(&config.fleet) };
+/// The configured demand and headroom, every replica ready.
+fn configured(config: &Config) -> Inputs {
+    Inputs {
+        headroom_frac: config.control.headroom_frac,
+        move_limit_frac: config.control.move_limit_frac,
+        ..Inputs::from_fleet(&config.fleet)
+    }
+}
+
+fn planned(fleet: &Fleet, inputs: &Inputs) -> anyhow::Result<Plan> {
     let clock = Clock::start();
-    let mut plan = plan(&config.fleet, &inputs, None)?;
+    let mut plan = plan(fleet, inputs, None)?;
     plan.solve_ms = clock.now().as_secs_f64() * 1e3;
-    Ok((inputs, plan))
+    Ok(plan)
 }
 
 pub(crate) fn kernel_status(pin_dir: &Path, json: bool) -> anyhow::Result<()> {

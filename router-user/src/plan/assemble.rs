@@ -117,6 +117,7 @@ fn engine_load(
     let class_price = |class: ClassId| price_ms + problem.mix_ms(&round.frame, at, fleet.classes[class.index()].output_tokens);
     EngineLoad {
         engine,
+        pool: pool.first(),
         load_rps: pool_rps * share,
         pinned_rps: pool.pinned_rps * share,
         capacity_rps: inputs.capacity_rps(fleet, engine),

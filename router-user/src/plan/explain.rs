@@ -150,6 +150,33 @@ pub fn explain(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Explanation {
     }
 }
 
+/// How many weights above `least_weight`, and eligible zeros, have no reason whose terms come to the price within
+/// [`TERM_TOLERANCE_MS`]. Engines that were planned as one are asked once. What a controller can afford to ask of every plan.
+pub fn unexplained(fleet: &Fleet, inputs: &Inputs, plan: &Plan, least_weight: f64) -> usize {
+    let pools: Vec<&EngineLoad> = plan.engines.iter().filter(|load| load.pool == load.engine).collect();
+    let usable_of: Vec<Vec<&EngineLoad>> = fleet
+        .class_ids()
+        .map(|class| pools.iter().copied().filter(|load| usable(fleet, inputs, class, load.engine).is_ok()).collect())
+        .collect();
+    let mut rps_of = vec![(0.0, 0.0); fleet.engines.len()];
+    let mut count = 0;
+    for route in plan.routes.iter().filter(|route| !route.is_pinned && route.demand_rps > NEGLIGIBLE_RPS) {
+        route.weights.iter().for_each(|share| rps_of[share.engine.index()] = (share.weight, share.rps));
+        for load in &usable_of[route.class.index()] {
+            let (weight, rps) = rps_of[load.engine.index()];
+            let off = terms(fleet, inputs, route, load, rps).sum_ms() - route.price_ms;
+            let is_explained = if weight > 0.0 {
+                off.abs() <= TERM_TOLERANCE_MS || rps <= NEGLIGIBLE_RPS || weight <= least_weight
+            } else {
+                off >= -TERM_TOLERANCE_MS || route.pruned.contains(&load.engine) || load.is_filled_by_pins()
+            };
+            count += usize::from(!is_explained);
+        }
+        route.weights.iter().for_each(|share| rps_of[share.engine.index()] = (0.0, 0.0));
+    }
+    count
+}
+
 fn explain_route(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route) -> RouteExplanation {
     let mut engines: Vec<EngineExplanation> =
         plan.engines.iter().map(|load| explain_engine(fleet, inputs, plan, route, load)).collect();

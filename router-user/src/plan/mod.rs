@@ -23,6 +23,8 @@ mod pools;
 mod problem;
 pub mod report;
 mod solve;
+pub mod steady;
+pub mod whatif;
 
 pub use evaluate::{EngineEvaluation, Evaluation, evaluate, nearest};
 pub use inputs::{InputError, Inputs, MOVE_LIMIT_FRAC, Pin};

@@ -68,6 +68,8 @@ pub struct RouteWeight {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineLoad {
     pub engine: EngineId,
+    /// The first of the engines it was planned as one with; itself where it is the only one.
+    pub pool: EngineId,
     pub load_rps: f64,
     /// The part of it that operators have pinned there.
     pub pinned_rps: f64,

@@ -10,4 +10,5 @@ mod plan_fleet;
 mod plan_laws;
 mod plan_oracle;
 mod plan_text;
+mod plan_whatif;
 mod proxy;

@@ -1,0 +1,58 @@
+//! Measured distances, held still: a plan is made anew only when a distance has really changed. Pure.
+//!
+//! A round-trip time keeps its value until a measurement leaves a dead band around it; then it takes the measurement, in whole
+//! milliseconds. So noise within the band changes no input at all, a value at the edge of a band does not flap, and engines at the
+//! same distance keep the same number, which lets them be planned as one pool.
+
+/// Half-width of the dead band in ms: the price of moving a request, below which no plan would follow a change anyway.
+pub const RTT_BAND_MS: f64 = 5.0;
+
+/// The same as a share of the held value, for long distances.
+const RTT_BAND_FRAC: f64 = 0.05;
+
+/// Round-trip times in ms, `[cluster][engine]`, that change only by more than their dead band.
+#[derive(Clone, Debug)]
+pub struct SteadyRtt {
+    held_ms: Vec<Vec<f64>>,
+}
+
+impl SteadyRtt {
+    /// Starts from configured or first measured values, which are taken as they are.
+    pub fn new(rtt_ms: Vec<Vec<f64>>) -> Self {
+        Self { held_ms: rtt_ms }
+    }
+
+    /// Takes measurements in the shape of the held values; what is not finite and >= 0 is no measurement. Returns how many changed.
+    pub fn observe(&mut self, measured_ms: &[Vec<f64>]) -> usize {
+        let mut changed = 0;
+        let pairs = self.held_ms.iter_mut().flatten().zip(measured_ms.iter().flatten());
+        for (held, &measured) in pairs.filter(|(_, measured)| measured.is_finite() && **measured >= 0.0) {
+            if (measured - *held).abs() > RTT_BAND_MS.max(RTT_BAND_FRAC * *held) {
+                *held = measured.round();
+                changed += 1;
+            }
+        }
+        changed
+    }
+
+    /// What plans are to be made with.
+    pub fn rtt_ms(&self) -> &[Vec<f64>] {
+        &self.held_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_inside_the_band_changes_nothing_and_a_value_at_its_edge_does_not_flap() {
+        let mut steady = SteadyRtt::new(vec![vec![1.3, 80.0, 200.0]]);
+        let mut changes = |measured: [f64; 3]| (steady.observe(&[measured.to_vec()]), steady.rtt_ms()[0].clone());
+        assert_eq!(changes([6.2, 84.9, 209.9]), (0, vec![1.3, 80.0, 200.0]));
+        assert_eq!(changes([0.0, 75.1, 190.1]), (0, vec![1.3, 80.0, 200.0]));
+        assert_eq!(changes([1.3, 85.2, 200.0]), (1, vec![1.3, 85.0, 200.0]));
+        assert_eq!(changes([1.3, 84.8, 200.0]), (0, vec![1.3, 85.0, 200.0]), "back across the edge it came over");
+        assert_eq!(changes([f64::NAN, -1.0, f64::INFINITY]), (0, vec![1.3, 85.0, 200.0]));
+    }
+}
