@@ -22,9 +22,22 @@ pub(crate) struct Options {
     bench: bool,
 }
 
-/// HiGHS (cmake, make, a C++ compiler, libclang for its bindings), bpf-linker (the three libraries LLVM leans on), test tools.
-const PACKAGES: [&str; 9] =
-    ["cmake", "make", "g++", "libclang-dev", "zlib1g-dev", "libzstd-dev", "libxml2-dev", "python3-venv", "iproute2"];
+/// HiGHS (cmake, make, a C++ compiler, libclang for its bindings), bpf-linker (the three libraries LLVM leans on), the etcd client
+/// (the compiler of its messages, and the messages that come with it), test tools.
+const PACKAGES: [&str; 12] = [
+    "cmake",
+    "make",
+    "g++",
+    "libclang-dev",
+    "zlib1g-dev",
+    "libzstd-dev",
+    "libxml2-dev",
+    "protobuf-compiler",
+    "libprotobuf-dev",
+    "python3-venv",
+    "iproute2",
+    "etcd-server",
+];
 const BENCH_PACKAGES: [&str; 3] = ["haproxy", "nginx", "wrk"];
 /// A Rust compiler with the source of its standard library.
 const COMPILER_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
@@ -102,7 +115,8 @@ fn elsewhere() -> anyhow::Result<()> {
     if !linker().is_some_and(|linker| is_usable(linker_llvm(&linker))) {
         commands.push(install_linker(None));
     }
-    let missing: Vec<_> = ["cmake", "make", "c++", "ip", "python3"].into_iter().filter(|program| !is_on_path(program)).collect();
+    let missing: Vec<_> =
+        ["cmake", "make", "c++", "protoc", "etcd", "ip", "python3"].into_iter().filter(|program| !is_on_path(program)).collect();
     if commands.is_empty() && missing.is_empty() {
         return Ok(());
     }
@@ -170,7 +184,7 @@ fn is_on_path(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
 }
 
-/// While this lives, packages that are installed do not start their services: haproxy and nginx would take ports 80 and more.
+/// While this lives, packages that are installed do not start their services: etcd would take port 2379, haproxy and nginx 80 and more.
 struct NoServices {
     made: Option<PathBuf>,
 }
