@@ -15,7 +15,7 @@ use router_user::data::{self, DataRole, KernelRole, Source};
 use router_user::io::IoChoice;
 use router_user::kernel::{KernelConfig, KernelPlane};
 use router_user::proxy::{self, DataPlane, ProxyHandle};
-use router_user::publish::store::{DirStore, HttpSource};
+use router_user::publish::store::{DirStore, EtcdStore, HttpStore};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Admin, Control, Serve};
@@ -46,8 +46,9 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     tracing::info!(%address, "data planes of other processes can join here");
     let source = Source::Local(controller.clone());
     let (handle, role) = start_data(&config, &args, cluster, source, clock).await?;
-    serve_admin(AdminState { clock, controller: Some(controller), data: Some(role) }, &config).await?;
+    serve_admin(AdminState { clock, controller: Some(controller.clone()), data: Some(role) }, &config).await?;
     stop_signal().await?;
+    controller.resign().await;
     stop(handle).await;
     Ok(())
 }
@@ -56,7 +57,10 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
 pub(crate) async fn proxy(args: Serve) -> anyhow::Result<()> {
     let (config, cluster) = prepare(&args)?;
     let clock = Clock::start();
-    let source = Source::Remote(HttpSource::new(&config.store.url));
+    let source = match connect_etcd(&config).await? {
+        Some(store) => Source::Etcd(store),
+        None => Source::Http(HttpStore::new(&config.store.url)),
+    };
     let (handle, role) = start_data(&config, &args, cluster, source, clock).await?;
     serve_admin(AdminState { clock, controller: None, data: Some(role) }, &config).await?;
     stop_signal().await?;
@@ -74,8 +78,10 @@ pub(crate) async fn control(args: Control) -> anyhow::Result<()> {
     let (config, clock) = (Arc::new(config), Clock::start());
     let (controller, address) = start_controller(&config, clock).await?;
     tracing::info!(%address, store = %config.store.dir.display(), "control plane started");
-    serve_admin(AdminState { clock, controller: Some(controller), data: None }, &config).await?;
-    stop_signal().await
+    serve_admin(AdminState { clock, controller: Some(controller.clone()), data: None }, &config).await?;
+    stop_signal().await?;
+    controller.resign().await;
+    Ok(())
 }
 
 /// Reads the configuration, lets the arguments override it, and finds out which cluster this is.
@@ -117,8 +123,17 @@ fn override_admin(config: &mut Config, admin: &Admin) {
     }
 }
 
+/// The etcd of the configuration, if it names one. It need not be up.
+async fn connect_etcd(config: &Config) -> anyhow::Result<Option<EtcdStore>> {
+    if config.store.etcd.is_empty() {
+        return Ok(None);
+    }
+    let addresses: Vec<String> = config.store.etcd.iter().map(SocketAddr::to_string).collect();
+    Ok(Some(EtcdStore::connect(&addresses, &config.store.prefix).await?))
+}
+
 async fn start_controller(config: &Arc<Config>, clock: Clock) -> anyhow::Result<(ControllerHandle, SocketAddr)> {
-    let controller = Controller::start(Arc::clone(config), clock)?;
+    let controller = Controller::start(Arc::clone(config), clock, connect_etcd(config).await?)?;
     let listen = config.control.listen;
     let address =
         control::serve(controller.clone(), listen).await.with_context(|| format!("listen on {listen} (control.listen)"))?;
@@ -137,20 +152,25 @@ async fn start_data(
     let plane = DataPlane::new(cluster.clone(), via);
     let handle = start_workers(config, args.io, &plane)?;
     let (kernel, kernel_error) = attach_kernel(config);
+    let store = DirStore::open(&config.store.dir)?;
     let role = Arc::new(DataRole {
         cluster,
         plane,
         listen: handle.local_addrs().to_vec(),
         io: handle.io().to_string(),
+        store: store.clone(),
         kernel,
         kernel_error,
+        published: Default::default(),
+        contact: data::Contact::new(clock),
+        installing: Default::default(),
         controller_error: Default::default(),
     });
-    let store = DirStore::open(&config.store.dir)?;
     let first = data::first_snapshot(&config.fleet, &store)?;
     data::apply(&role, &store, Arc::new(first)).await?;
     tracing::info!(cluster = role.cluster, listen = ?role.listen, io = role.io, "data plane started");
     tokio::spawn(data::follow(Arc::clone(&role), source.clone(), store));
+    tokio::spawn(data::doubt(Arc::clone(&role), Arc::new(config.fleet.clone()), config.store.stale_after));
     tokio::spawn(data::report_demand(Arc::clone(&role), source, clock, config.control.period));
     if role.kernel.is_some() {
         tokio::spawn(maintain_kernel(Arc::clone(&role)));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use router_user::io::IoChoice;
 use router_user::plan::whatif::Change;
+use router_user::publish::Generation;
 
 /// The inference load balancer: spreads LLM requests over engines in many regions by weights that minimise end-to-end latency.
 ///
@@ -64,6 +65,20 @@ pub(crate) enum Command {
     Engines(Ask),
     /// Show the weights in force, or change them.
     Weights(Weights),
+    /// Show the snapshots a running ilb keeps: when, how good, why, and what each of them moved.
+    Snapshots(Ask),
+    /// Go back to an old generation: its content is published under a new number, and holds until `ilb weights unpin` or for a while.
+    Rollback {
+        /// As `ilb snapshots` shows it, such as 17 or 3.17.
+        #[arg(value_parser = generation)]
+        generation: Generation,
+        /// When the optimiser takes over again, such as 90s, 10m or 2h; never, if not given.
+        #[arg(long, value_parser = humantime::parse_duration)]
+        ttl: Option<Duration>,
+        /// Unix socket of the running controller.
+        #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
+        socket: PathBuf,
+    },
     /// Show the kernel plane, or remove it.
     Kernel {
         #[command(subcommand)]
@@ -273,6 +288,10 @@ pub(crate) enum KernelCommand {
 fn via(text: &str) -> Result<(String, SocketAddr), String> {
     let (engine, address) = text.split_once('=').ok_or("wanted ENGINE=IP:PORT")?;
     Ok((engine.to_owned(), address.parse().map_err(|_| format!("{address:?} is no IP:PORT"))?))
+}
+
+fn generation(text: &str) -> Result<Generation, String> {
+    text.parse()
 }
 
 fn weight(text: &str) -> Result<(String, f64), String> {

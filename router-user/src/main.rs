@@ -36,6 +36,8 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Status(args) => serve(ask::status(args)),
         Command::Engines(args) => serve(ask::engines(args)),
         Command::Weights(args) => serve(ask::weights(args)),
+        Command::Snapshots(args) => serve(ask::snapshots(args)),
+        Command::Rollback { generation, ttl, socket } => serve(ask::rollback(generation, ttl, socket)),
         Command::Kernel { command: KernelCommand::Status { pin_dir, json } } => offline::kernel_status(&pin_dir, json),
         Command::Kernel { command: KernelCommand::Detach { pin_dir } } => offline::kernel_detach(&pin_dir),
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::view::{EnginesView, StatusView, UnpinRequest, WeightsView};
+use super::view::{EnginesView, RollbackRequest, RollbackView, SnapshotsView, StatusView, UnpinRequest, WeightsView};
 use crate::control::PinRequest;
 
 /// The answers are made from memory; longer means that the process hangs.
@@ -47,6 +47,15 @@ impl AdminClient {
 
     pub async fn weights(&self) -> Result<WeightsView, ClientError> {
         self.ask(Method::GET, "weights", None::<&()>).await
+    }
+
+    pub async fn snapshots(&self) -> Result<SnapshotsView, ClientError> {
+        self.ask(Method::GET, "snapshots", None::<&()>).await
+    }
+
+    /// Returns the new generation.
+    pub async fn rollback(&self, rollback: &RollbackRequest) -> Result<RollbackView, ClientError> {
+        self.ask(Method::POST, "rollback", Some(rollback)).await
     }
 
     pub async fn pin(&self, pin: &PinRequest) -> Result<(), ClientError> {

@@ -52,6 +52,8 @@ fn plan(out: &mut Exposition, snapshot: &Snapshot) {
 }
 
 fn control(out: &mut Exposition, status: &crate::control::ControlStatus) {
+    out.gauge("ilb_control_leads", "1 while this controller publishes, 0 while it stands by for another.")
+        .sample(&[], u8::from(status.stands_by.is_none()));
     out.counter("ilb_control_plans_total", "Plans made.").sample(&[], status.plans);
     out.counter("ilb_control_published_total", "Plans published.").sample(&[], status.published);
     out.counter("ilb_control_failures_total", "Plans that failed; the previous weights stayed.").sample(&[], status.failures);
@@ -70,6 +72,8 @@ fn control(out: &mut Exposition, status: &crate::control::ControlStatus) {
 
 fn data_plane(out: &mut Exposition, data: &DataRole) {
     let stats = data.plane.stats();
+    out.gauge("ilb_proxy_controller_silence_seconds", "Time since a controller was last known to live.")
+        .sample(&[], data.contact.silence().as_secs_f64());
     out.gauge("ilb_proxy_connections", "Open client connections.").sample(&[], stats.connections);
     let mut outcomes = out.counter("ilb_proxy_requests_total", "Requests by how they ended; each counts once.");
     for (outcome, count) in &stats.outcomes {

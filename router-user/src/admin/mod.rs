@@ -10,4 +10,7 @@ mod view;
 
 pub use client::{AdminClient, ClientError};
 pub use server::{AdminState, serve_socket, serve_tcp};
-pub use view::{EngineView, EnginesView, LiveEngine, ProxyView, RouteView, StatusView, UnpinRequest, WeightView, WeightsView};
+pub use view::{
+    EngineView, EnginesView, LiveEngine, ProxyView, RollbackRequest, RollbackView, RouteView, SnapshotView, SnapshotsView,
+    StatusView, UnpinRequest, WeightView, WeightsView,
+};

@@ -14,11 +14,16 @@ use axum::{Json, Router};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 use super::metrics;
-use super::view::{EngineView, EnginesView, RouteView, StatusView, UnpinRequest, WeightView, WeightsView};
+use super::view::{
+    EngineView, EnginesView, RollbackRequest, RollbackView, RouteView, SnapshotView, SnapshotsView, StatusView, UnpinRequest,
+    WeightView, WeightsView,
+};
 use crate::clock::{Clock, unix_ms};
 use crate::control::{Command, CommandError, ControllerHandle, PinRequest};
 use crate::data::DataRole;
 use crate::publish::snapshot::Snapshot;
+use crate::publish::store::{DirStore, StoreError};
+use crate::publish::{Generation, history};
 
 /// What this process runs, for those who ask.
 #[derive(Clone)]
@@ -50,6 +55,8 @@ pub async fn serve_socket(state: AdminState, path: &Path) -> anyhow::Result<()> 
         .route("/v1/engines", get(engines))
         .route("/v1/weights", get(weights))
         .route("/v1/pins", axum::routing::post(pin).delete(unpin))
+        .route("/v1/snapshots", get(snapshots))
+        .route("/v1/rollback", axum::routing::post(rollback))
         .with_state(state);
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
@@ -163,14 +170,67 @@ async fn unpin(State(state): State<AdminState>, Json(UnpinRequest { cluster, cla
     command(&state, |done| Command::Unpin { cluster, class, done }).await
 }
 
+async fn snapshots(State(state): State<AdminState>) -> Response {
+    let dir = match (&state.controller, &state.data) {
+        (Some(controller), _) => controller.dir.clone(),
+        (None, Some(data)) => data.store.clone(),
+        (None, None) => return Json(SnapshotsView::default()).into_response(),
+    };
+    let in_force = state.snapshot().map(|snapshot| snapshot.generation);
+    // Many files of many kilobytes: not on the runtime's thread.
+    let listed = tokio::task::spawn_blocking(move || list(&dir, in_force)).await;
+    match listed.expect("listing files does not panic") {
+        Ok(view) => Json(view).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+fn list(dir: &DirStore, in_force: Option<u64>) -> Result<SnapshotsView, StoreError> {
+    let mut views = Vec::new();
+    let mut before: Option<Snapshot> = None;
+    for generation in dir.list()? {
+        let read = dir.load(generation);
+        let snapshot = read.as_ref().ok();
+        views.push(SnapshotView {
+            generation: generation.0,
+            name: generation.to_string(),
+            in_force: in_force == Some(generation.0),
+            age_s: snapshot.map_or(0.0, |s| age(s).as_secs_f64()),
+            status: snapshot.map(|s| s.status),
+            objective_ms: snapshot.map(|s| s.objective_ms),
+            reason: snapshot.map(|s| s.reason.clone()),
+            error: read.as_ref().err().map(ToString::to_string),
+            moved: before.as_ref().zip(snapshot).map(|(before, after)| history::moves(before, after)),
+        });
+        before = read.ok().or(before);
+    }
+    views.reverse();
+    Ok(SnapshotsView(views))
+}
+
+async fn rollback(State(state): State<AdminState>, Json(request): Json<RollbackRequest>) -> Response {
+    let generation: Generation = match request.generation.parse() {
+        Ok(generation) => generation,
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("generation {error}")).into_response(),
+    };
+    let expires_unix_ms = request.expires_unix_ms;
+    let Some(controller) = &state.controller else { return no_controller() };
+    match controller.ask(|done| Command::Rollback { generation, expires_unix_ms, done }).await {
+        Ok(published) => Json(RollbackView::from(Generation(published))).into_response(),
+        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    }
+}
+
+fn no_controller() -> Response {
+    let message = "this ilb runs no control plane; name the controller's socket with --socket";
+    (StatusCode::CONFLICT, message).into_response()
+}
+
 async fn command<T: serde::Serialize>(
     state: &AdminState,
     command: impl FnOnce(tokio::sync::oneshot::Sender<Result<T, CommandError>>) -> Command,
 ) -> Response {
-    let Some(controller) = &state.controller else {
-        let message = "this ilb runs no control plane; name the controller's socket with --socket";
-        return (StatusCode::CONFLICT, message).into_response();
-    };
+    let Some(controller) = &state.controller else { return no_controller() };
     match controller.ask(command).await {
         Ok(answer) => Json(answer).into_response(),
         Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::view::{EnginesView, StatusView, WeightsView};
+use super::view::{EnginesView, SnapshotsView, StatusView, WeightsView};
+use crate::publish::Generation;
 
 /// Rows of cells in columns as wide as they need to be; numbers to the right.
 struct Table {
@@ -44,7 +45,8 @@ impl fmt::Display for StatusView {
         match (self.generation, self.snapshot_age_s, self.objective_ms, self.status) {
             (Some(generation), Some(age), Some(objective), Some(status)) => writeln!(
                 f,
-                "snapshot  generation {generation}, {age:.0} s old, {}, expected mean latency {objective:.1} ms",
+                "snapshot  generation {}, {age:.0} s old, {}, expected mean latency {objective:.1} ms",
+                Generation(generation),
                 format!("{status:?}").to_lowercase()
             )?,
             _ => writeln!(f, "snapshot  none yet")?,
@@ -55,6 +57,9 @@ impl fmt::Display for StatusView {
                 "control   {} plans, {} published, {} failed; last took {:.1} ms: {}",
                 control.plans, control.published, control.failures, control.last_plan_ms, control.last_decision
             )?;
+            if let Some(reason) = &control.stands_by {
+                writeln!(f, "          stands by: {reason}")?;
+            }
             for cluster in &control.clusters {
                 let demand: Vec<String> = cluster.demand_rps.iter().map(|(class, rps)| format!("{class} {rps:.1}/s")).collect();
                 let source = if cluster.measured { "measured" } else { "configured" };
@@ -134,7 +139,7 @@ impl fmt::Display for EnginesView {
 
 impl fmt::Display for WeightsView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "generation {}", self.generation)?;
+        writeln!(f, "generation {}", Generation(self.generation))?;
         let mut table = Table::new(&["CLUSTER", "CLASS", "ENGINE", "WEIGHT", "PLANNED/S", "PICKS", "ACHIEVED", "NOTE"]);
         for route in &self.routes {
             let picks: u64 = route.weights.iter().filter_map(|w| w.picks).sum();
@@ -154,6 +159,37 @@ impl fmt::Display for WeightsView {
                     note.clone(),
                 ]);
             }
+        }
+        table.fmt(f)
+    }
+}
+
+/// Changes of weights that a row has room for; `--json` has them all.
+const MOVES_SHOWN: usize = 3;
+
+impl fmt::Display for SnapshotsView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(&["GENERATION", "AGE", "STATUS", "EXPECTED MS", "MOVED", "WHAT MOVED", "WHY"]);
+        for view in &self.0 {
+            let moved = view.moved.as_ref();
+            let change = |m: &crate::publish::history::Move| {
+                let engine = m.engine.as_deref().unwrap_or("refused");
+                format!("{}/{} {engine} {:.1}% -> {:.1}%", m.cluster, m.class, m.before * 100.0, m.after * 100.0)
+            };
+            let mut changes: Vec<String> = moved.iter().flat_map(|m| m.moves.iter().take(MOVES_SHOWN)).map(change).collect();
+            let more = moved.map_or(0, |m| m.moves.len().saturating_sub(MOVES_SHOWN));
+            if more > 0 {
+                changes.push(format!("and {more} more"));
+            }
+            table.rows.push(vec![
+                format!("{}{}", view.name, if view.in_force { " *" } else { "" }),
+                format!("{:.0}s", view.age_s),
+                view.status.map_or("damaged".to_owned(), |status| format!("{status:?}").to_lowercase()),
+                or_dash(view.objective_ms.map(|ms| format!("{ms:.1}"))),
+                or_dash(moved.map(|m| format!("{:.1}%", m.moved_frac * 100.0))),
+                changes.join(", "),
+                view.reason.clone().or_else(|| view.error.clone()).unwrap_or_default(),
+            ]);
         }
         table.fmt(f)
     }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::control::ControlStatus;
+use crate::publish::Generation;
+use crate::publish::history::Moves;
 use crate::publish::snapshot::Status;
 
 /// `ilb status`.
@@ -99,6 +101,52 @@ pub struct WeightView {
     pub weight: f64,
     /// Requests this process's data plane sent there since its start; `None` for other clusters' routes.
     pub picks: Option<u64>,
+}
+
+/// `ilb snapshots`: what this process keeps, the newest first.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SnapshotsView(pub Vec<SnapshotView>);
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SnapshotView {
+    pub generation: u64,
+    /// The generation as people write it: `EPOCH.COUNT`, or the count alone.
+    pub name: String,
+    pub in_force: bool,
+    pub age_s: f64,
+    /// What follows is missing where the file is damaged.
+    pub status: Option<Status>,
+    pub objective_ms: Option<f64>,
+    pub reason: Option<String>,
+    /// Why it cannot be read.
+    pub error: Option<String>,
+    /// Against the one before it; `None` for the oldest.
+    pub moved: Option<Moves>,
+}
+
+/// Body of a request to go back to an old generation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RollbackRequest {
+    /// As `ilb snapshots` shows it.
+    pub generation: String,
+    /// When the optimiser takes over again, in ms since the Unix epoch; when it is told to, if missing.
+    #[serde(default)]
+    pub expires_unix_ms: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RollbackView {
+    pub generation: u64,
+    pub name: String,
+}
+
+impl From<Generation> for RollbackView {
+    fn from(generation: Generation) -> Self {
+        Self { generation: generation.0, name: generation.to_string() }
+    }
 }
 
 /// Body of a request to take back pins; what is missing matches all.

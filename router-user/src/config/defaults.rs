@@ -32,6 +32,11 @@ pub(super) const MOVE_PRICE_MS: f64 = 5.0;
 pub(super) const HEALTH_PERIOD: Duration = Duration::from_secs(1);
 
 pub(super) const STORE_DIR: &str = "run/snapshots";
+pub(super) const STORE_PREFIX: &str = "/ilb";
+/// A leader that is dead is replaced within this time; etcd itself grants no less than 2 s by default.
+pub(super) const STORE_LEASE: Duration = Duration::from_secs(5);
+/// Demand drifts by more than an optimum is worth within minutes; weights by capacity are then the safer guess.
+pub(super) const STORE_STALE_AFTER: Duration = Duration::from_secs(600);
 
 pub(super) const KERNEL_SERVICE: &str = "127.0.0.1:8000";
 pub(super) const KERNEL_PIN_DIR: &str = "/sys/fs/bpf/ilb";

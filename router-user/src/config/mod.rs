@@ -70,6 +70,14 @@ pub struct Store {
     pub dir: PathBuf,
     /// The controller's base URL; derived from `control.listen` unless given.
     pub url: String,
+    /// Addresses of an etcd in which controllers and data planes meet instead; empty without one.
+    pub etcd: Vec<SocketAddr>,
+    /// Where this fleet's keys are in that etcd.
+    pub prefix: String,
+    /// How long a leader that is silent stays the leader.
+    pub lease: Duration,
+    /// Age of a snapshot at which a data plane without a controller begins to doubt it.
+    pub stale_after: Duration,
 }
 
 /// `[kernel]`: steering without a proxy in the way.

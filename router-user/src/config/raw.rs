@@ -90,6 +90,10 @@ pub(super) struct RawControl {
 pub(super) struct RawStore {
     pub(super) dir: Option<At<String>>,
     pub(super) url: Option<At<String>>,
+    pub(super) etcd: Option<At<Vec<SocketAddr>>>,
+    pub(super) prefix: Option<At<String>>,
+    pub(super) lease: Option<At<Duration>>,
+    pub(super) stale_after: Option<At<Duration>>,
 }
 
 #[derive(Default)]
@@ -213,7 +217,15 @@ fn control(section: &Section<'_>) -> RawControl {
 }
 
 fn store(section: &Section<'_>) -> RawStore {
-    let store = RawStore { dir: section.text("dir"), url: section.text("url") };
+    let second = Duration::from_secs(1);
+    let store = RawStore {
+        dir: section.text("dir"),
+        url: section.text("url"),
+        etcd: section.addresses("etcd"),
+        prefix: section.text("prefix"),
+        lease: section.duration("lease", 2 * second..60 * second),
+        stale_after: section.duration("stale_after", 10 * second..24 * 3600 * second),
+    };
     section.refuse_unknown();
     store
 }

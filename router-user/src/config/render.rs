@@ -66,7 +66,10 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
     writeln!(out, "[control]\nperiod = {}\nlisten = \"{}\"", duration(control.period), control.listen)?;
     writeln!(out, "headroom = {}\nmove_limit = {}", control.headroom_frac, control.move_limit_frac)?;
     writeln!(out, "health_period = {}\n", duration(control.health_period))?;
-    writeln!(out, "[store]\ndir = {}\nurl = {}\n", text(&store.dir.to_string_lossy()), text(&store.url))?;
+    writeln!(out, "[store]\ndir = {}\nurl = {}", text(&store.dir.to_string_lossy()), text(&store.url))?;
+    writeln!(out, "etcd = {}", list(store.etcd.iter().map(|address| format!("\"{address}\""))))?;
+    writeln!(out, "prefix = {}\nlease = {}", text(&store.prefix), duration(store.lease))?;
+    writeln!(out, "stale_after = {}\n", duration(store.stale_after))?;
     writeln!(out, "[kernel]\nenabled = {}\nservice = \"{}\"", kernel.enabled, kernel.service)?;
     writeln!(out, "class = {}", text(&fleet.classes[kernel.class.index()].name))?;
     writeln!(out, "pin_dir = {}", text(&kernel.pin_dir.to_string_lossy()))?;

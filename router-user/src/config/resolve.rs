@@ -43,6 +43,24 @@ pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
         Some(at) => at.value.trim_end_matches('/').to_owned(),
         None => format!("http://{listen}"),
     };
+    let prefix = match &store.prefix {
+        Some(At { value, place }) if !value.starts_with('/') || value.len() < 2 || value.ends_with('/') => {
+            reader.mistake(
+                place,
+                format!("is {value:?}; wanted a path such as \"/ilb\", that begins with a slash and does not end in one"),
+            );
+            String::new()
+        }
+        Some(at) => at.value.clone(),
+        None => defaults::STORE_PREFIX.to_owned(),
+    };
+    let lease = store.lease.as_ref().map_or(defaults::STORE_LEASE, |at| {
+        if at.value.subsec_nanos() != 0 {
+            let found = humantime::format_duration(at.value);
+            reader.mistake(&at.place, format!("is \"{found}\"; wanted whole seconds, as etcd counts leases in them"));
+        }
+        at.value
+    });
     let kernel_class = match (&kernel.class, &fleet) {
         (Some(at), Some(fleet)) => fleet.class(&at.value).or_else(|| {
             let known = fleet.classes.iter().map(|c| c.name.as_str());
@@ -73,7 +91,14 @@ pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
             move_limit_frac: checks.positive_fraction(&control.move_limit, MOVE_LIMIT_FRAC),
             health_period: duration(&control.health_period, defaults::HEALTH_PERIOD),
         },
-        store: Store { dir: text(&store.dir, defaults::STORE_DIR).into(), url },
+        store: Store {
+            dir: text(&store.dir, defaults::STORE_DIR).into(),
+            url,
+            etcd: store.etcd.as_ref().map_or_else(Vec::new, |at| at.value.clone()),
+            prefix,
+            lease,
+            stale_after: duration(&store.stale_after, defaults::STORE_STALE_AFTER),
+        },
         kernel: Kernel {
             enabled: kernel.enabled.as_ref().is_some_and(|at| at.value),
             service: kernel.service.as_ref().map_or(default_address(defaults::KERNEL_SERVICE), |at| at.value),

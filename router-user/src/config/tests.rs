@@ -58,6 +58,11 @@ fn the_example_resolves_with_defaults_and_prints_back_to_itself() {
 #[case::move_limit_above_one("[[class]]", "[control]\nmove_limit = 1.1\n[[class]]", &["control.move_limit", "at most 1"])]
 #[case::move_price("output_tokens = 50", "output_tokens = 50\nmove_price_ms = -1", &["class[0].move_price_ms", "-1", "0 or more"])]
 #[case::kernel_class("[[class]]", "[kernel]\nclass = \"cht\"\n[[class]]", &["kernel.class", "\"chat\""])]
+#[case::etcd_name("[[class]]", "[store]\netcd = [\"etcd1:2379\"]\n[[class]]", &["store.etcd", "IP:PORT"])]
+#[case::etcd_prefix("[[class]]", "[store]\nprefix = \"ilb/\"\n[[class]]", &["store.prefix", "\"ilb/\"", "\"/ilb\""])]
+#[case::lease_short("[[class]]", "[store]\nlease = \"1s\"\n[[class]]", &["store.lease", "\"1s\"", "\"2s\""])]
+#[case::lease_fraction("[[class]]", "[store]\nlease = \"2500ms\"\n[[class]]", &["store.lease", "whole seconds"])]
+#[case::stale_short("[[class]]", "[store]\nstale_after = \"1s\"\n[[class]]", &["store.stale_after", "\"10s\""])]
 #[case::section_as_value("[[class]]", "[proxy]\nlisten = 3\n[[class]]", &["proxy.listen", "IP:PORT"])]
 fn names_the_mistake(#[case] from: &str, #[case] to: &str, #[case] wanted: &[&str]) {
     check(from, to, wanted);

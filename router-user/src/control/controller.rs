@@ -9,18 +9,22 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::demand::{DemandEstimate, ReportError};
 use super::health::{self, Health, MOST_SILENT_FRAC, Probe, Verdict};
-use super::pins::{PinError, PinRequest, Pins};
+use super::pins::{self, PinError, PinRequest, Pins};
+use super::publisher::{Change, Publisher};
 use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
 use crate::model::EngineId;
 use crate::plan::planner::{Decision, decide};
 use crate::plan::{Inputs, Plan, PlanError, RouteWeights, evaluate, plan};
-use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::{DemandReport, DirStore, StoreError};
+use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, LONG_POLL, Reports, Store, StoreError};
+use crate::publish::{Generation, build};
 
 /// Commands waiting for the task; senders wait beyond it.
 const QUEUE: usize = 256;
+/// First and longest pause after etcd gave no reports.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_MOST: Duration = Duration::from_secs(5);
 
 /// What others ask of the controller. Each answer comes through the sender inside.
 #[derive(Debug)]
@@ -33,6 +37,15 @@ pub enum Command {
         class: Option<String>,
         done: oneshot::Sender<Result<usize, CommandError>>,
     },
+    /// Publishes an old generation's content under a new number, and holds its weights as pins. Answers the new number.
+    Rollback {
+        generation: Generation,
+        /// When the optimiser takes over again, in ms since the Unix epoch; when it is told to, if missing.
+        expires_unix_ms: Option<u64>,
+        done: oneshot::Sender<Result<u64, CommandError>>,
+    },
+    /// Gives up the lead, if this controller has it.
+    Resign(oneshot::Sender<Result<(), CommandError>>),
 }
 
 /// Why a command was refused.
@@ -46,6 +59,12 @@ pub enum CommandError {
     Report(#[from] ReportError),
     #[error(transparent)]
     Pin(#[from] PinError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("this controller stands by: {0}; ask that one")]
+    StandsBy(String),
+    #[error("generation {0} is of another fleet: clusters, classes, engines or their addresses have changed since")]
+    OtherFleet(Generation),
     #[error("the control plane is shutting down")]
     Gone,
 }
@@ -53,6 +72,9 @@ pub enum CommandError {
 /// What the controller is doing, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ControlStatus {
+    /// Why another controller publishes and not this one; `None` while this one does.
+    #[serde(default)]
+    pub stands_by: Option<String>,
     /// Plans made since the start, and those that were published.
     pub plans: u64,
     pub published: u64,
@@ -88,34 +110,35 @@ pub struct ControllerHandle {
     pub commands: mpsc::Sender<Command>,
     pub snapshots: watch::Receiver<Option<Arc<Snapshot>>>,
     pub status: watch::Receiver<ControlStatus>,
+    seen: watch::Sender<Generation>,
+    /// What this controller keeps on its own disk.
+    pub dir: DirStore,
 }
 
 /// The control plane's state, owned by one task.
 pub struct Controller {
     config: Arc<Config>,
     clock: Clock,
-    store: DirStore,
+    publisher: Publisher,
+    seen: watch::Sender<Generation>,
     demand: DemandEstimate,
     health: Vec<Health>,
     pins: Pins,
     status: ControlStatus,
-    published: watch::Sender<Option<Arc<Snapshot>>>,
     status_sender: watch::Sender<ControlStatus>,
 }
 
 impl Controller {
-    /// Starts the controller on the current tokio runtime. It goes on from the newest stored snapshot.
+    /// Starts the controller on the current tokio runtime. It goes on from the newest stored snapshot. With an etcd it stands for
+    /// election, and publishes only while it leads.
     ///
-    /// Errors: the store cannot be opened or listed.
-    pub fn start(config: Arc<Config>, clock: Clock) -> Result<ControllerHandle, StoreError> {
-        let store = DirStore::open(&config.store.dir)?;
-        let held = store.latest()?.map(Arc::new);
-        if let Some(held) = &held {
-            tracing::info!(generation = held.generation, "going on from the stored snapshot");
-        }
+    /// Errors: the directory cannot be opened or listed.
+    pub fn start(config: Arc<Config>, clock: Clock, etcd: Option<EtcdStore>) -> Result<ControllerHandle, StoreError> {
+        let seen = watch::Sender::new(Generation(0));
+        let publisher = Publisher::open(&config, etcd, &seen)?;
+        let snapshots = publisher.snapshots();
         let (commands, inbox) = mpsc::channel(QUEUE);
         let (probe_sender, probes) = mpsc::channel(QUEUE);
-        let (published, snapshots) = watch::channel(held);
         let (status_sender, status) = watch::channel(ControlStatus::default());
         for engine in config.fleet.engine_ids() {
             let address = config.fleet.engines[engine.index()].address;
@@ -127,13 +150,17 @@ impl Controller {
             health: vec![Health::default(); config.fleet.engines.len()],
             pins: Pins::load(&config.store.dir, &config.fleet),
             status: ControlStatus::default(),
-            store,
-            published,
+            seen: seen.clone(),
+            publisher,
             status_sender,
             config,
         };
+        if let Some(reports) = controller.publisher.reports() {
+            tokio::spawn(take_reports(reports, commands.clone()));
+        }
+        let dir = controller.publisher.dir().clone();
         tokio::spawn(controller.run(inbox, probes));
-        Ok(ControllerHandle { commands, snapshots, status })
+        Ok(ControllerHandle { commands, snapshots, status, seen, dir })
     }
 
     async fn run(mut self, mut inbox: mpsc::Receiver<Command>, mut probes: mpsc::Receiver<Probe>) {
@@ -144,9 +171,10 @@ impl Controller {
                 _ = ticks.tick() => true,
                 Some(probe) = probes.recv() => self.observe(probe),
                 command = inbox.recv() => match command {
-                    Some(command) => self.obey(command),
+                    Some(command) => self.obey(command).await,
                     None => return,
                 },
+                change = self.publisher.change() => self.heed(change).await,
             };
             if replan {
                 self.replan().await;
@@ -166,8 +194,28 @@ impl Controller {
         true
     }
 
+    /// Takes a change of this controller's place among its equals; true when it wants a plan at once.
+    async fn heed(&mut self, change: Change) -> bool {
+        match change {
+            Change::Adopt(snapshot) => self.publisher.adopt(&snapshot),
+            Change::Lead => return self.status.stands_by.is_some() != self.publisher.stands_by().is_some(),
+            Change::Behind if self.publisher.is_behind() => {
+                let Some(held) = self.publisher.held() else { return true };
+                let seen = *self.seen.borrow();
+                let reason = format!("a data plane holds generation {seen}, which this store does not have");
+                tracing::warn!(%seen, "publishing again above a generation that this store does not have");
+                let content = Snapshot { reason, ..Snapshot::clone(&held) };
+                if let Err(error) = self.publisher.publish(content).await {
+                    tracing::error!(%error, "cannot publish again");
+                }
+            }
+            Change::Behind => {}
+        }
+        false
+    }
+
     /// Carries out a command; true when it changes the plan's inputs at once.
-    fn obey(&mut self, command: Command) -> bool {
+    async fn obey(&mut self, command: Command) -> bool {
         // Who asked may have stopped waiting; what was asked is done all the same.
         match command {
             Command::Report(report, done) => {
@@ -175,21 +223,74 @@ impl Controller {
                 false
             }
             Command::Pin(pin, done) => {
-                let outcome = self.pins.set(pin, &self.config.fleet).map_err(CommandError::from);
+                let outcome = match self.pins.with(pin, &self.config.fleet) {
+                    Ok(pins) => self.keep_pins(pins).await,
+                    Err(error) => Err(error.into()),
+                };
                 let changed = outcome.is_ok();
                 let _ = done.send(outcome);
                 changed
             }
             Command::Unpin { cluster, class, done } => {
-                let outcome = self.pins.unset(cluster.as_deref(), class.as_deref()).map_err(CommandError::from);
-                let changed = outcome.as_ref().is_ok_and(|&removed| removed > 0);
+                let kept = self.pins.without(cluster.as_deref(), class.as_deref());
+                let removed = self.pins.len() - kept.len();
+                let outcome = if removed > 0 { self.keep_pins(kept).await } else { Ok(()) };
+                let changed = outcome.is_ok() && removed > 0;
+                let _ = done.send(outcome.map(|()| removed));
+                changed
+            }
+            Command::Rollback { generation, expires_unix_ms, done } => {
+                let outcome = self.roll_back(generation, expires_unix_ms).await;
+                let changed = outcome.is_ok();
                 let _ = done.send(outcome);
                 changed
+            }
+            Command::Resign(done) => {
+                self.publisher.resign().await;
+                let _ = done.send(Ok(()));
+                false
             }
         }
     }
 
+    /// Puts `pins` in the place of all: first where the next leader finds them, then here.
+    async fn keep_pins(&mut self, pins: Vec<PinRequest>) -> Result<(), CommandError> {
+        if let Some(leader) = self.publisher.stands_by() {
+            return Err(CommandError::StandsBy(leader));
+        }
+        self.publisher.keep_pins(&pins::to_json(&pins)).await?;
+        Ok(self.pins.keep(pins)?)
+    }
+
+    /// Publishes the content of `generation` again. Its weights become pins, or else the next plan would undo it.
+    async fn roll_back(&mut self, generation: Generation, expires_unix_ms: Option<u64>) -> Result<u64, CommandError> {
+        if let Some(leader) = self.publisher.stands_by() {
+            return Err(CommandError::StandsBy(leader));
+        }
+        let old = self.publisher.read(generation).await?;
+        let fleet = &self.config.fleet;
+        if build::held_weights(fleet, &old).is_none() {
+            return Err(CommandError::OtherFleet(generation));
+        }
+        // A route without weights is refused as a whole: there is nothing to pin.
+        let routes = old.routes.iter().filter(|route| !route.weights.is_empty());
+        let pin = |route: &crate::publish::snapshot::Route| PinRequest {
+            cluster: fleet.clusters[route.cluster.index()].name.clone(),
+            class: fleet.classes[route.class.index()].name.clone(),
+            weights: route.weights.iter().map(|s| (fleet.engines[s.engine.index()].name.clone(), s.weight)).collect(),
+            expires_unix_ms,
+        };
+        self.keep_pins(routes.map(pin).collect()).await?;
+        let routes = old.routes.iter().map(|route| crate::publish::snapshot::Route { pinned: true, ..route.clone() }).collect();
+        let content = Snapshot { reason: format!("rolled back to generation {generation}"), routes, ..old };
+        let published = self.publisher.publish(content).await?;
+        self.status.published += 1;
+        tracing::info!(from = %generation, generation = %Generation(published.generation), "rolled back");
+        Ok(published.generation)
+    }
+
     fn take_report(&mut self, report: &DemandReport) -> Result<(), CommandError> {
+        note(&self.seen, Generation(report.generation));
         let fleet = &self.config.fleet;
         let cluster = fleet.cluster(&report.cluster).ok_or_else(|| CommandError::Cluster(report.cluster.clone()))?;
         let mut arrivals = vec![0; fleet.classes.len()];
@@ -238,8 +339,19 @@ impl Controller {
     }
 
     async fn replan(&mut self) {
+        if let Err(failure) = self.prepare().await {
+            self.status.stands_by = Some(failure);
+        } else {
+            self.status.stands_by = self.publisher.stands_by();
+        }
+        if let Some(reason) = &self.status.stands_by {
+            self.status.last_decision = format!("stands by: {reason}");
+            self.describe();
+            self.status_sender.send_replace(self.status.clone());
+            return;
+        }
         let inputs = self.inputs();
-        let held = self.published.borrow().clone();
+        let held = self.publisher.held();
         let held_weights = held.as_deref().and_then(|snapshot| build::held_weights(&self.config.fleet, snapshot));
         let (config, solving, holding) = (Arc::clone(&self.config), inputs.clone(), held_weights.clone());
         let started = self.clock.now();
@@ -247,7 +359,7 @@ impl Controller {
         self.status.plans += 1;
         self.status.last_plan_ms = (self.clock.now() - started).as_secs_f64() * 1e3;
         let outcome = match outcome {
-            Ok(outcome) => self.conclude(&inputs, held.as_deref(), held_weights, outcome),
+            Ok(outcome) => self.conclude(&inputs, held_weights, outcome).await,
             Err(panic) => Err(format!("planning panicked: {panic}")),
         };
         self.status.last_decision = outcome.unwrap_or_else(|failure| {
@@ -259,11 +371,21 @@ impl Controller {
         self.status_sender.send_replace(self.status.clone());
     }
 
+    /// What a new leader does before its first plan.
+    async fn prepare(&mut self) -> Result<(), String> {
+        let pins = self.publisher.prepare().await.map_err(|error| format!("cannot take over from the last leader: {error}"))?;
+        if let Some(json) = pins
+            && let Err(error) = self.pins.adopt(&json, &self.config.fleet)
+        {
+            tracing::warn!(%error, "the last leader's pins are not in force");
+        }
+        Ok(())
+    }
+
     /// Publishes the plan or keeps what is held. Returns the reason, or what failed.
-    fn conclude(
+    async fn conclude(
         &mut self,
         inputs: &Inputs,
-        held: Option<&Snapshot>,
         held_weights: Option<Vec<RouteWeights>>,
         outcome: Result<Plan, PlanError>,
     ) -> Result<String, String> {
@@ -273,13 +395,11 @@ impl Controller {
         let reason = decision.to_string();
         let in_force = held_weights.filter(|_| matches!(decision, Decision::Keep { .. })).unwrap_or_else(|| plan.weights());
         self.status.expected_ms = evaluate(fleet, inputs, &in_force).mean_ms;
-        if let Decision::Publish(_) = decision {
-            let generation = held.map_or(0, |h| h.generation) + 1;
-            let snapshot = build::snapshot(fleet, &plan, generation, unix_ms());
-            snapshot.validate().map_err(|error| format!("plan makes no legal snapshot: {error}"))?;
-            self.store.publish(&snapshot).map_err(|error| format!("cannot publish: {error}"))?;
-            tracing::info!(generation, objective_ms = snapshot.objective_ms, reason, "published");
-            self.published.send_replace(Some(Arc::new(snapshot)));
+        if let Decision::Publish(why) = decision {
+            let content = build::snapshot(fleet, &plan, 0, 0, &why.to_string());
+            let snapshot = self.publisher.publish(content).await.map_err(|error| format!("cannot publish: {error}"))?;
+            let generation = Generation(snapshot.generation);
+            tracing::info!(%generation, objective_ms = snapshot.objective_ms, reason, "published");
             self.status.published += 1;
         }
         Ok(reason)
@@ -314,13 +434,69 @@ impl ControllerHandle {
         answer.await.map_err(|_| CommandError::Gone)?
     }
 
-    /// Waits up to `patience` for a snapshot above `generation`.
-    pub async fn newer_than(&self, generation: u64, patience: Duration) -> Option<Arc<Snapshot>> {
+    /// Gives up the lead, so that another controller takes over at once.
+    pub async fn resign(&self) {
+        if self.ask(Command::Resign).await.is_err() {
+            tracing::debug!("the control plane has ended before it could resign");
+        }
+    }
+}
+
+/// The controller of this very process as a store.
+impl Store for ControllerHandle {
+    async fn newer_than(&self, held: Held) -> Result<Option<Arc<Snapshot>>, StoreError> {
         let mut snapshots = self.snapshots.clone();
-        let newer = |s: &Option<Arc<Snapshot>>| s.as_ref().is_some_and(|s| s.generation > generation);
-        match tokio::time::timeout(patience, snapshots.wait_for(newer)).await {
-            Ok(Ok(snapshot)) => snapshot.clone(),
-            _ => None,
+        let published = snapshots.borrow().as_deref().map(Held::of).unwrap_or_default();
+        // The same number on other content tells of a store that was lost, just as a higher number does.
+        let is_foreign = held.generation == published.generation && held.digest != published.digest && !held.digest.is_empty();
+        note(&self.seen, Generation(held.generation.0.saturating_add(u64::from(is_foreign))));
+        let newer = |s: &Option<Arc<Snapshot>>| s.as_ref().is_some_and(|s| s.generation > held.generation.0);
+        match tokio::time::timeout(LONG_POLL, snapshots.wait_for(newer)).await {
+            Ok(Ok(snapshot)) => Ok(snapshot.clone()),
+            _ => Ok(None),
+        }
+    }
+
+    async fn read(&self, generation: Generation) -> Result<Snapshot, StoreError> {
+        self.dir.read(generation).await
+    }
+
+    async fn generations(&self) -> Result<Vec<Generation>, StoreError> {
+        self.dir.generations().await
+    }
+}
+
+/// Remembers a generation that somebody holds.
+fn note(seen: &watch::Sender<Generation>, generation: Generation) {
+    if !generation.is_plausible() {
+        tracing::warn!(generation = generation.0, "somebody claims a generation that no controller publishes; ignored");
+        return;
+    }
+    seen.send_if_modified(|highest| std::mem::replace(highest, generation.max(*highest)) < generation);
+}
+
+/// Hands on the reports that come by way of etcd, for as long as the controller runs.
+async fn take_reports(mut reports: Reports, commands: mpsc::Sender<Command>) {
+    let mut backoff = BACKOFF_FIRST;
+    loop {
+        match reports.next().await {
+            Ok(fresh) => {
+                backoff = BACKOFF_FIRST;
+                for report in fresh {
+                    let (done, answer) = oneshot::channel();
+                    if commands.send(Command::Report(report, done)).await.is_err() {
+                        return;
+                    }
+                    if let Ok(Err(error)) = answer.await {
+                        tracing::debug!(%error, "passing over a demand report");
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no demand reports from etcd");
+                tokio::time::sleep(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MOST);
+            }
         }
     }
 }

@@ -6,7 +6,9 @@
 mod controller;
 mod demand;
 mod health;
+mod leader;
 mod pins;
+mod publisher;
 mod server;
 
 pub use controller::{Command, CommandError, ControlStatus, Controller, ControllerHandle};

@@ -42,6 +42,8 @@ pub enum PinError {
     Weight { engine: String, weight: f64 },
     #[error("weights sum to {0}; wanted 1")]
     Sum(f64),
+    #[error("pins of the last leader: {0}")]
+    Json(#[from] serde_json::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -64,38 +66,28 @@ impl Pins {
             }),
             Err(_) => Vec::new(),
         };
-        let legal = |pin: &PinRequest| match resolve(pin, fleet) {
-            Ok(_) => true,
-            Err(error) => {
-                tracing::warn!(cluster = pin.cluster, class = pin.class, %error, "dropping a stored pin");
-                false
-            }
-        };
-        Self { file, pins: pins.into_iter().filter(legal).collect() }
+        Self { file, pins: pins.into_iter().filter(|pin| is_legal(pin, fleet)).collect() }
     }
 
-    /// Sets a pin in the place of an earlier one of the same cluster and class.
+    /// All pins with `pin` in the place of an earlier one of the same cluster and class; to be [kept](Self::keep).
     ///
-    /// Errors: it names something unknown or not eligible, its weights are not weights, or it cannot be stored; then nothing changes.
-    pub(super) fn set(&mut self, pin: PinRequest, fleet: &Fleet) -> Result<(), PinError> {
+    /// Errors: it names something unknown or not eligible, or its weights are not weights.
+    pub(super) fn with(&self, pin: PinRequest, fleet: &Fleet) -> Result<Vec<PinRequest>, PinError> {
         resolve(&pin, fleet)?;
         let mut pins = self.pins.clone();
         pins.retain(|p| (&p.cluster, &p.class) != (&pin.cluster, &pin.class));
         pins.push(pin);
-        self.replace(pins)
+        Ok(pins)
     }
 
-    /// Takes back the pins that match; `None` matches all. Returns how many there were.
-    ///
-    /// Errors: the change cannot be stored; then nothing changes.
-    pub(super) fn unset(&mut self, cluster: Option<&str>, class: Option<&str>) -> Result<usize, PinError> {
+    /// The pins that are left without those that match; `None` matches all.
+    pub(super) fn without(&self, cluster: Option<&str>, class: Option<&str>) -> Vec<PinRequest> {
         let matches = |p: &PinRequest| cluster.is_none_or(|c| c == p.cluster) && class.is_none_or(|c| c == p.class);
-        let kept: Vec<PinRequest> = self.pins.iter().filter(|p| !matches(p)).cloned().collect();
-        let removed = self.pins.len() - kept.len();
-        if removed > 0 {
-            self.replace(kept)?;
-        }
-        Ok(removed)
+        self.pins.iter().filter(|p| !matches(p)).cloned().collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pins.len()
     }
 
     /// Pins in force at `now_unix_ms`; those that have expired are forgotten.
@@ -104,10 +96,37 @@ impl Pins {
         self.pins.iter().filter_map(|p| resolve(p, fleet).ok()).collect()
     }
 
-    fn replace(&mut self, pins: Vec<PinRequest>) -> Result<(), PinError> {
-        write_whole(&self.file, &serde_json::to_vec_pretty(&pins).expect("pins have only strings and finite numbers"))?;
+    /// Puts `pins` in the place of all, and on disk.
+    ///
+    /// Errors: they cannot be stored; then nothing changes.
+    pub(super) fn keep(&mut self, pins: Vec<PinRequest>) -> Result<(), PinError> {
+        write_whole(&self.file, &to_json(&pins))?;
         self.pins = pins;
         Ok(())
+    }
+
+    /// Takes over the pins that another controller kept.
+    ///
+    /// Errors: they cannot be read or stored; then nothing changes.
+    pub(super) fn adopt(&mut self, json: &[u8], fleet: &Fleet) -> Result<(), PinError> {
+        let pins: Vec<PinRequest> = serde_json::from_slice(json)?;
+        let pins: Vec<PinRequest> = pins.into_iter().filter(|pin| is_legal(pin, fleet)).collect();
+        if pins != self.pins { self.keep(pins) } else { Ok(()) }
+    }
+}
+
+/// Pins in the form they are kept in.
+pub(super) fn to_json(pins: &[PinRequest]) -> Vec<u8> {
+    serde_json::to_vec_pretty(pins).expect("pins have only strings and finite numbers")
+}
+
+fn is_legal(pin: &PinRequest, fleet: &Fleet) -> bool {
+    match resolve(pin, fleet) {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::warn!(cluster = pin.cluster, class = pin.class, %error, "dropping a stored pin");
+            false
+        }
     }
 }
 
@@ -157,13 +176,14 @@ mod tests {
         let fleet = config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
         let dir = tempfile::tempdir().expect("a temporary folder");
         let mut pins = Pins::load(dir.path(), &fleet);
-        pins.set(PinRequest { expires_unix_ms: Some(1_000), ..pin(&[("e2", 0.5), ("e3", 0.5)]) }, &fleet).expect("legal");
+        let timed = PinRequest { expires_unix_ms: Some(1_000), ..pin(&[("e2", 0.5), ("e3", 0.5)]) };
+        pins.keep(pins.with(timed, &fleet).expect("legal")).expect("stored");
         let mut pins = Pins::load(dir.path(), &fleet);
         assert_eq!(pins.in_force(999, &fleet)[0].weights.len(), 2);
         assert!(pins.in_force(1_000, &fleet).is_empty());
-        pins.set(pin(&[("e1", 1.0)]), &fleet).expect("legal");
-        assert_eq!(pins.unset(Some("a"), None).expect("stored"), 0);
-        assert_eq!(pins.unset(Some("b"), Some("chat")).expect("stored"), 1);
+        pins.keep(pins.with(pin(&[("e1", 1.0)]), &fleet).expect("legal")).expect("stored");
+        assert_eq!(pins.without(Some("a"), None).len(), 1);
+        pins.keep(pins.without(Some("b"), Some("chat"))).expect("stored");
         assert!(pins.in_force(0, &fleet).is_empty());
     }
 
@@ -171,7 +191,7 @@ mod tests {
     fn refuses_what_is_no_pin_and_changes_nothing() {
         let fleet = config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let mut pins = Pins::load(dir.path(), &fleet);
+        let pins = Pins::load(dir.path(), &fleet);
         for (wrong, wanted) in [
             (pin(&[("e9", 1.0)]), "unknown engine \"e9\"; wanted one of e1, e2, e3"),
             (pin(&[("e2", 0.5)]), "sum to 0.5"),
@@ -181,9 +201,8 @@ mod tests {
             (PinRequest { cluster: "z".to_owned(), ..pin(&[("e1", 1.0)]) }, "unknown cluster \"z\""),
             (PinRequest { class: "z".to_owned(), ..pin(&[("e1", 1.0)]) }, "unknown class \"z\""),
         ] {
-            let error = pins.set(wrong, &fleet).expect_err(wanted).to_string();
+            let error = pins.with(wrong, &fleet).expect_err(wanted).to_string();
             assert!(error.contains(wanted), "{error:?} lacks {wanted:?}");
         }
-        assert!(pins.in_force(0, &fleet).is_empty());
     }
 }

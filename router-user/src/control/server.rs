@@ -1,10 +1,10 @@
-//! The controller's endpoint for data planes: `GET /v1/snapshot?after=N` (long poll) and `POST /v1/demand`.
+//! The controller's endpoint for data planes: `GET /v1/snapshot?after=N` (long poll), `GET /v1/snapshots` and
+//! `GET /v1/snapshots/N` (what is kept), and `POST /v1/demand`.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -12,12 +12,18 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 
 use super::controller::{Command, CommandError, ControllerHandle};
+use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::{DemandReport, LONG_POLL};
+use crate::publish::store::{DemandReport, Held, Store, StoreError, etag, held_by};
 
 /// The endpoint as routes, to be served alone or beside others.
 pub fn router(controller: ControllerHandle) -> Router {
-    Router::new().route("/v1/snapshot", get(snapshot)).route("/v1/demand", post(demand)).with_state(controller)
+    Router::new()
+        .route("/v1/snapshot", get(snapshot))
+        .route("/v1/snapshots", get(generations))
+        .route("/v1/snapshots/{generation}", get(old))
+        .route("/v1/demand", post(demand))
+        .with_state(controller)
 }
 
 /// Serves the endpoint on `address` until the process ends. Returns the bound address.
@@ -40,16 +46,47 @@ struct After {
     after: u64,
 }
 
-async fn snapshot(State(controller): State<ControllerHandle>, Query(After { after }): Query<After>) -> Response {
-    match controller.newer_than(after, LONG_POLL).await {
-        Some(snapshot) => json(&snapshot),
-        None => StatusCode::NO_CONTENT.into_response(),
+async fn snapshot(
+    State(controller): State<ControllerHandle>,
+    Query(After { after }): Query<After>,
+    headers: HeaderMap,
+) -> Response {
+    let told = headers.get(header::IF_NONE_MATCH).and_then(|tag| held_by(tag.to_str().ok()?));
+    let held = Held { generation: Generation(after), ..Held::default() };
+    let held = told.filter(|told| told.generation == held.generation).unwrap_or(held);
+    match controller.newer_than(held).await {
+        Ok(Some(snapshot)) => json(&snapshot),
+        Ok(None) => StatusCode::NO_CONTENT.into_response(),
+        Err(error) => refusal(&error),
     }
 }
 
-fn json(snapshot: &Arc<Snapshot>) -> Response {
-    let etag = format!("\"{}\"", snapshot.generation);
-    ([(header::ETAG, etag)], Json(snapshot.as_ref())).into_response()
+async fn generations(State(controller): State<ControllerHandle>) -> Response {
+    match controller.generations().await {
+        Ok(generations) => Json(generations.into_iter().map(|g| g.0).collect::<Vec<_>>()).into_response(),
+        Err(error) => refusal(&error),
+    }
+}
+
+async fn old(State(controller): State<ControllerHandle>, Path(generation): Path<u64>) -> Response {
+    match controller.read(Generation(generation)).await {
+        Ok(snapshot) => json(&snapshot),
+        Err(error) => refusal(&error),
+    }
+}
+
+/// The very bytes that were published: their digest is in them.
+fn json(snapshot: &Snapshot) -> Response {
+    let headers = [(header::ETAG, etag(&Held::of(snapshot))), (header::CONTENT_TYPE, "application/json".to_owned())];
+    (headers, snapshot.to_json()).into_response()
+}
+
+fn refusal(error: &StoreError) -> Response {
+    let status = match error {
+        StoreError::Unknown(_) => StatusCode::NOT_FOUND,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, error.to_string()).into_response()
 }
 
 async fn demand(State(controller): State<ControllerHandle>, Json(report): Json<DemandReport>) -> Response {

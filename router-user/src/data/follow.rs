@@ -1,6 +1,6 @@
 //! Follows the controller: each new snapshot is checked, kept on disk, and applied to kernel and proxy.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -9,10 +9,10 @@ use super::DataRole;
 use crate::control::{Command, ControllerHandle};
 use crate::model::{ClusterId, Fleet};
 use crate::plan::{Inputs, plan};
-use crate::publish::build;
 use crate::publish::routes::Routes;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::{DemandReport, DirStore, HttpSource, LONG_POLL};
+use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, HttpStore, Store, StoreError};
+use crate::publish::{Generation, build};
 
 /// First and longest wait before the controller is asked again after a failure.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
@@ -23,22 +23,37 @@ const BACKOFF_MOST: Duration = Duration::from_secs(5);
 pub enum Source {
     /// The controller runs in this process.
     Local(ControllerHandle),
-    Remote(HttpSource),
+    /// The controller's HTTP endpoint.
+    Http(HttpStore),
+    /// An etcd that is shared with the controllers.
+    Etcd(EtcdStore),
 }
 
 impl Source {
-    async fn newer_than(&self, generation: u64) -> anyhow::Result<Option<Arc<Snapshot>>> {
+    async fn newer_than(&self, held: Held) -> Result<Option<Arc<Snapshot>>, StoreError> {
         match self {
-            Self::Local(controller) => Ok(controller.newer_than(generation, LONG_POLL).await),
-            Self::Remote(source) => Ok(source.newer_than(generation).await?.map(Arc::new)),
+            Self::Local(controller) => controller.newer_than(held).await,
+            Self::Http(store) => store.newer_than(held).await,
+            Self::Etcd(store) => store.newer_than(held).await,
+        }
+    }
+
+    /// Whether a controller stands behind a source that has just answered.
+    async fn has_controller(&self) -> bool {
+        match self {
+            Self::Local(_) | Self::Http(_) => true,
+            // An etcd answers with or without one.
+            Self::Etcd(store) => store.is_led().await.unwrap_or(false),
         }
     }
 
     pub(super) async fn report(&self, report: DemandReport) -> anyhow::Result<()> {
         match self {
-            Self::Local(controller) => Ok(controller.ask(|done| Command::Report(report, done)).await?),
-            Self::Remote(source) => Ok(source.report(&report).await?),
+            Self::Local(controller) => controller.ask(|done| Command::Report(report, done)).await?,
+            Self::Http(store) => store.report(&report).await?,
+            Self::Etcd(store) => store.report(&report).await?,
         }
+        Ok(())
     }
 }
 
@@ -48,12 +63,12 @@ impl Source {
 /// Errors: neither can be had.
 pub fn first_snapshot(fleet: &Fleet, store: &DirStore) -> anyhow::Result<Snapshot> {
     if let Some(stored) = store.latest()? {
-        tracing::info!(generation = stored.generation, "starting from the stored snapshot");
+        tracing::info!(generation = %Generation(stored.generation), "starting from the stored snapshot");
         return Ok(stored);
     }
     let plan = plan(fleet, &Inputs::from_fleet(fleet), None).context("plan a first snapshot from the configuration")?;
     tracing::info!("no stored snapshot; starting from the configuration's own plan, generation 0");
-    Ok(build::snapshot(fleet, &plan, 0, crate::clock::unix_ms()))
+    Ok(build::snapshot(fleet, &plan, 0, crate::clock::unix_ms(), "planned by the data plane from its own configuration").sealed())
 }
 
 /// Applies every snapshot that the source publishes, for as long as the process runs.
@@ -63,9 +78,12 @@ pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
     let mut backoff = BACKOFF_FIRST;
     // The first answer from a controller replaces what was planned or stored here, whatever its generation, unless it is older.
     loop {
-        let current = role.plane.routes.load().as_ref().map_or(0, |routes| routes.snapshot.generation);
-        match source.newer_than(current).await {
+        let held = role.published.load().as_deref().map(Held::of).unwrap_or_default();
+        match source.newer_than(held).await {
             Ok(newer) => {
+                if source.has_controller().await {
+                    role.contact.renew();
+                }
                 if role.controller_error.swap(None).is_some() {
                     tracing::info!("the controller answers again");
                 }
@@ -77,7 +95,7 @@ pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
                 }
             }
             Err(error) => {
-                let error = format!("{error:#}");
+                let error = error.to_string();
                 if role.controller_error.swap(Some(Arc::new(error.clone()))).is_none() {
                     tracing::warn!(error, "the controller does not answer; the last snapshot keeps serving");
                 }
@@ -95,7 +113,7 @@ pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
 pub async fn apply(role: &Arc<DataRole>, store: &DirStore, snapshot: Arc<Snapshot>) -> anyhow::Result<()> {
     snapshot.validate()?;
     let Some(cluster) = snapshot.cluster(&role.cluster) else {
-        bail!("snapshot {} does not know cluster {:?}", snapshot.generation, role.cluster);
+        bail!("generation {} does not know cluster {:?}", Generation(snapshot.generation), role.cluster);
     };
     let (role, store) = (Arc::clone(role), store.clone());
     // Tables of many engines take milliseconds, the disk and the kernel may block: none of it belongs on the runtime's thread.
@@ -103,19 +121,30 @@ pub async fn apply(role: &Arc<DataRole>, store: &DirStore, snapshot: Arc<Snapsho
 }
 
 fn apply_blocking(role: &DataRole, store: &DirStore, snapshot: Arc<Snapshot>, cluster: ClusterId) {
-    let generation = snapshot.generation;
+    let generation = Generation(snapshot.generation);
+    role.published.store(Some(Arc::clone(&snapshot)));
+    install(role, Arc::clone(&snapshot), cluster);
+    // Generation 0 is nobody's: every data plane can make its own again.
+    if generation > Generation(0)
+        && store.load(generation).ok().as_ref() != Some(&snapshot)
+        && let Err(error) = store.publish(&snapshot)
+    {
+        tracing::warn!(%error, %generation, "the snapshot is in force but could not be kept on disk");
+    }
+    tracing::info!(%generation, objective_ms = snapshot.objective_ms, "applied");
+}
+
+/// Swaps in the tables of a legal snapshot, the kernel's first, then the proxy's; unless a newer one was published meanwhile.
+pub(super) fn install(role: &DataRole, snapshot: Arc<Snapshot>, cluster: ClusterId) {
+    // A panic in here leaves whole tables in force, old or new.
+    let _order = role.installing.lock().unwrap_or_else(PoisonError::into_inner);
+    if role.published.load().as_ref().is_some_and(|newest| newest.generation > snapshot.generation) {
+        return;
+    }
     let before = role.plane.routes.load_full();
-    let routes = Routes::build(Arc::clone(&snapshot), cluster, before.as_deref());
+    let routes = Routes::build(snapshot, cluster, before.as_deref());
     if let Some(kernel) = &role.kernel {
         kernel.apply(&routes);
     }
     role.plane.apply(routes);
-    // Generation 0 is nobody's: every data plane can make its own again.
-    if generation > 0
-        && store.read(generation).ok().as_ref() != Some(&snapshot)
-        && let Err(error) = store.publish(&snapshot)
-    {
-        tracing::warn!(%error, generation, "the snapshot is in force but could not be kept on disk");
-    }
-    tracing::info!(generation, objective_ms = snapshot.objective_ms, "applied");
 }

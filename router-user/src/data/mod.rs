@@ -6,17 +6,21 @@ mod follow;
 mod kernel;
 mod live;
 mod report;
+mod stale;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwapOption;
 
 pub use follow::{Source, apply, first_snapshot, follow};
 pub use kernel::KernelRole;
 pub use report::report_demand;
+pub use stale::{Contact, doubt};
 
 use crate::proxy::DataPlane;
+use crate::publish::snapshot::Snapshot;
+use crate::publish::store::DirStore;
 
 /// One cluster's data plane in this process.
 pub struct DataRole {
@@ -25,9 +29,16 @@ pub struct DataRole {
     pub listen: Vec<SocketAddr>,
     /// The IO driver in use.
     pub io: String,
+    /// What this data plane keeps on its own disk.
+    pub store: DirStore,
     pub kernel: Option<KernelRole>,
     /// Why there is no kernel plane although it is enabled.
     pub kernel_error: Option<String>,
+    /// The newest snapshot, as it was published: what is in force may have decayed since.
+    pub published: ArcSwapOption<Snapshot>,
+    pub contact: Contact,
+    /// Held while tables are swapped in, so that an older snapshot never overtakes a newer one.
+    pub installing: Mutex<()>,
     /// Last failure to reach the controller, while it lasts.
     pub controller_error: ArcSwapOption<String>,
 }

@@ -31,6 +31,7 @@ pub async fn report_demand(role: Arc<DataRole>, source: Source, clock: Clock, pe
             instance: instance.clone(),
             window_ms: window.as_millis() as u64,
             arrivals: fresh.collect(),
+            generation: role.plane.routes.load().as_ref().map_or(0, |routes| routes.snapshot.generation),
         };
         match source.report(report).await {
             Ok(()) => (since, counted) = (now, arrivals),

@@ -2,6 +2,7 @@
 
 pub mod affinity;
 pub mod budget;
+pub mod decay;
 pub mod health;
 pub mod pick;
 

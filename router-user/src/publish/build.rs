@@ -4,11 +4,12 @@ use super::snapshot::{Route, Share, Snapshot, Status};
 use crate::model::{EngineId, Fleet};
 use crate::plan::{Inputs, Plan, RouteWeights, Status as PlanStatus};
 
-/// The snapshot of `plan`, ready to be published as `generation`.
-pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: u64) -> Snapshot {
+/// The snapshot of `plan`, published as `generation` for a `reason`; to be sealed.
+pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: u64, reason: &str) -> Snapshot {
     let mut snapshot = Snapshot::describe(fleet);
     snapshot.generation = generation;
     snapshot.published_unix_ms = published_unix_ms;
+    snapshot.reason = reason.to_owned();
     snapshot.status = match plan.status {
         PlanStatus::Optimal => Status::Optimal,
         PlanStatus::Degraded => Status::Degraded,

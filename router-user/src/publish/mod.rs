@@ -3,7 +3,11 @@
 //! `build`, `snapshot`, `slots` and `routes` are pure; `store` holds the adapters that move snapshots between processes.
 
 pub mod build;
+mod generation;
+pub mod history;
 pub mod routes;
 pub mod slots;
 pub mod snapshot;
 pub mod store;
+
+pub use generation::Generation;

@@ -6,12 +6,15 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible, Tags};
 
 /// Version of the JSON form. A data plane refuses a snapshot of another version and keeps the one it has.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+/// Length of a digest: SHA-256 in hexadecimal digits.
+const DIGEST_LEN: usize = 64;
 
 /// How far a plan got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,10 +29,14 @@ pub enum Status {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub format: u32,
-    /// Only grows. 0 is what a data plane plans for itself from its own configuration when it has never seen a published one.
+    /// SHA-256 of the JSON form with zeros in this place, in hexadecimal; see [`Snapshot::sealed`]. Empty until then.
+    pub digest: String,
+    /// A [`super::Generation`]; only grows. 0 is what a data plane plans for itself from its own configuration when it has never seen a published one.
     pub generation: u64,
     /// When it was published, in ms since the Unix epoch.
     pub published_unix_ms: u64,
+    /// Why it was published.
+    pub reason: String,
     pub status: Status,
     /// Expected mean latency of a served request, network included, in ms.
     pub objective_ms: f64,
@@ -103,6 +110,10 @@ pub struct Share {
 pub enum SnapshotError {
     #[error("snapshot has format {found}; this ilb reads format {FORMAT}")]
     Format { found: u32 },
+    #[error("is not a snapshot: {message}")]
+    Json { message: String },
+    #[error("content has digest {found}; the snapshot says {wanted}")]
+    Digest { found: String, wanted: String },
     #[error("snapshot generation {found} is not above {current}")]
     Stale { found: u64, current: u64 },
     #[error("route {route}: {what} number {number} does not exist")]
@@ -118,6 +129,49 @@ pub enum SnapshotError {
 }
 
 impl Snapshot {
+    /// The snapshot with its digest; nothing may be changed afterwards.
+    pub fn sealed(mut self) -> Self {
+        self.digest = "0".repeat(DIGEST_LEN);
+        self.digest = hex(&Sha256::digest(self.to_json()));
+        self
+    }
+
+    /// The JSON form: what stores keep and data planes receive.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a snapshot has only string keys and finite numbers")
+    }
+
+    /// Reads the JSON form: what is torn, altered, of another format or illegal is refused.
+    ///
+    /// Errors: the first thing that is wrong.
+    pub fn from_json(json: &[u8]) -> Result<Self, SnapshotError> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        let not_json = |error: serde_json::Error| SnapshotError::Json { message: error.to_string() };
+        let Head { format } = serde_json::from_slice(json).map_err(not_json)?;
+        if format != FORMAT {
+            return Err(SnapshotError::Format { found: format });
+        }
+        let snapshot: Self = serde_json::from_slice(json).map_err(not_json)?;
+        // The digest is of these very bytes: nothing that reading might repair or drop escapes it.
+        let start = format!("{{\"format\":{FORMAT},\"digest\":\"").len();
+        let found = match json.get(start..start + DIGEST_LEN) {
+            Some(digits) if digits == snapshot.digest.as_bytes() => {
+                let (before, after) = (&json[..start], &json[start + DIGEST_LEN..]);
+                let hash = Sha256::new().chain_update(before).chain_update([b'0'; DIGEST_LEN]).chain_update(after);
+                hex(&hash.finalize())
+            }
+            _ => "none in its place".to_owned(),
+        };
+        if found != snapshot.digest {
+            return Err(SnapshotError::Digest { found, wanted: snapshot.digest });
+        }
+        snapshot.validate()?;
+        Ok(snapshot)
+    }
+
     /// Checks every invariant a data plane relies on; a snapshot from outside is never used before this.
     ///
     /// Errors: the first broken invariant.
@@ -172,8 +226,10 @@ impl Snapshot {
     pub fn describe(fleet: &Fleet) -> Self {
         Self {
             format: FORMAT,
+            digest: String::new(),
             generation: 0,
             published_unix_ms: 0,
+            reason: String::new(),
             status: Status::Optimal,
             objective_ms: 0.0,
             clusters: fleet.clusters.iter().map(|c| ClusterEntry { name: c.name.clone(), region: c.region.clone() }).collect(),
@@ -201,5 +257,50 @@ impl Snapshot {
                 .collect(),
             routes: Vec::new(),
         }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn with_objective(objective_ms: f64, reason: &str) -> Snapshot {
+        let config = crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal");
+        let plan = Snapshot { objective_ms, reason: reason.to_owned(), ..Snapshot::describe(&config.fleet) };
+        plan.sealed()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn what_is_written_reads_back_and_prints_the_same(bits in any::<u64>(), reason in ".{0,40}") {
+            let value = f64::from_bits(bits);
+            prop_assume!(value.is_finite());
+            let snapshot = with_objective(value, &reason);
+            let read = Snapshot::from_json(&snapshot.to_json()).expect("as written");
+            prop_assert_eq!(read.to_json(), snapshot.to_json());
+            prop_assert_eq!(read, snapshot);
+        }
+
+        #[test]
+        fn no_cut_and_no_flipped_bit_is_read(at in any::<prop::sample::Index>(), bit in 0_u8..8, cut in any::<bool>()) {
+            let mut json = with_objective(118.9, "better").to_json();
+            let at = at.index(json.len());
+            if cut { json.truncate(at) } else { json[at] ^= 1 << bit };
+            prop_assert!(Snapshot::from_json(&json).is_err());
+        }
+    }
+
+    #[test]
+    fn another_format_is_told_apart_from_damage() {
+        let error = Snapshot::from_json(br#"{"format":1,"generation":9}"#).expect_err("an older one");
+        assert_eq!(error, SnapshotError::Format { found: 1 });
     }
 }

@@ -12,3 +12,4 @@ mod plan_oracle;
 mod plan_text;
 mod plan_whatif;
 mod proxy;
+mod store;

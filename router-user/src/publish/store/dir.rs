@@ -1,15 +1,19 @@
 //! Snapshots in a directory: one file per generation, each put in place by an atomic rename.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use thiserror::Error;
-
-use crate::publish::snapshot::{Snapshot, SnapshotError};
+use super::{Held, LONG_POLL, Store, StoreError};
+use crate::publish::Generation;
+use crate::publish::snapshot::Snapshot;
 
 /// Generations kept: enough to look back over minutes of changes, bounded so that the disk never fills.
 const KEPT: usize = 64;
+/// How often a directory is looked at for something newer. Others may write to it over a network, where nothing tells of a change.
+const LOOK: Duration = Duration::from_millis(250);
 const PREFIX: &str = "snapshot-";
 const SUFFIX: &str = ".json";
 
@@ -19,32 +23,20 @@ pub struct DirStore {
     dir: PathBuf,
 }
 
-/// Why a snapshot could not be written or read.
-#[derive(Debug, Error)]
-pub enum StoreError {
-    #[error("{doing} {}: {source}", path.display())]
-    Io { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("{}: is not a snapshot: {source}", path.display())]
-    Json { path: PathBuf, source: serde_json::Error },
-    #[error("{}: {source}", path.display())]
-    Illegal { path: PathBuf, source: Box<SnapshotError> },
-}
-
 impl DirStore {
     /// Opens the directory and creates it if need be.
     ///
     /// Errors: it cannot be created.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(dir).map_err(|source| StoreError::Io { doing: "create", path: dir.to_owned(), source })?;
+        fs::create_dir_all(dir).map_err(StoreError::io("create", dir))?;
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// Writes a snapshot; afterwards it is on disk as a whole, or (on error) every file is as it was.
+    /// Writes a sealed snapshot; afterwards it is on disk as a whole, or (on error) every file is as it was.
     ///
     /// Errors: the file cannot be written, synced or renamed.
     pub fn publish(&self, snapshot: &Snapshot) -> Result<(), StoreError> {
-        let json = serde_json::to_vec(snapshot).expect("a snapshot has only string keys and finite numbers");
-        write_whole(&self.file(snapshot.generation), &json)?;
+        write_whole(&self.file(Generation(snapshot.generation)), &snapshot.to_json())?;
         self.forget_old();
         Ok(())
     }
@@ -53,8 +45,8 @@ impl DirStore {
     ///
     /// Errors: the directory cannot be read.
     pub fn latest(&self) -> Result<Option<Snapshot>, StoreError> {
-        for generation in self.generations()?.into_iter().rev() {
-            match self.read(generation) {
+        for generation in self.list()?.into_iter().rev() {
+            match self.load(generation) {
                 Ok(snapshot) => return Ok(Some(snapshot)),
                 Err(error) => tracing::warn!(%error, "passing over a stored snapshot"),
             }
@@ -65,51 +57,79 @@ impl DirStore {
     /// Reads one generation.
     ///
     /// Errors: no such file, or what it holds is not a legal snapshot.
-    pub fn read(&self, generation: u64) -> Result<Snapshot, StoreError> {
+    pub fn load(&self, generation: Generation) -> Result<Snapshot, StoreError> {
         let path = self.file(generation);
-        let json = fs::read(&path).map_err(|source| StoreError::Io { doing: "read", path: path.clone(), source })?;
-        let snapshot: Snapshot =
-            serde_json::from_slice(&json).map_err(|source| StoreError::Json { path: path.clone(), source })?;
-        snapshot.validate().map_err(|source| StoreError::Illegal { path, source: source.into() })?;
-        Ok(snapshot)
+        let json = match fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(StoreError::Unknown(generation)),
+            json => json.map_err(StoreError::io("read", &path))?,
+        };
+        Snapshot::from_json(&json).map_err(|source| StoreError::illegal(path.display().to_string(), source))
     }
 
-    /// Stored generations, lowest first.
+    /// Stored generations, lowest first; those whose files are damaged are among them.
     ///
     /// Errors: the directory cannot be read.
-    pub fn generations(&self) -> Result<Vec<u64>, StoreError> {
-        let failed = |source| StoreError::Io { doing: "list", path: self.dir.clone(), source };
+    pub fn list(&self) -> Result<Vec<Generation>, StoreError> {
         let mut generations = Vec::new();
-        for entry in fs::read_dir(&self.dir).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
+        for entry in fs::read_dir(&self.dir).map_err(StoreError::io("list", &self.dir))? {
+            let name = entry.map_err(StoreError::io("list", &self.dir))?.file_name();
             let number: Option<u64> = name.to_str().and_then(|n| n.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok());
-            generations.extend(number);
+            generations.extend(number.map(Generation));
         }
         generations.sort_unstable();
         Ok(generations)
     }
 
-    fn file(&self, generation: u64) -> PathBuf {
-        self.dir.join(format!("{PREFIX}{generation:020}{SUFFIX}"))
+    fn file(&self, generation: Generation) -> PathBuf {
+        self.dir.join(format!("{PREFIX}{:020}{SUFFIX}", generation.0))
     }
 
     fn forget_old(&self) {
-        let Ok(generations) = self.generations() else { return };
+        let Ok(generations) = self.list() else { return };
         for &generation in &generations[..generations.len().saturating_sub(KEPT)] {
             // A file that stays is only a file too many; the next publish tries again.
             if let Err(error) = fs::remove_file(self.file(generation)) {
-                tracing::debug!(%error, generation, "cannot forget an old snapshot");
+                tracing::debug!(%error, %generation, "cannot forget an old snapshot");
             }
         }
     }
 }
 
+impl Store for DirStore {
+    async fn newer_than(&self, held: Held) -> Result<Option<Arc<Snapshot>>, StoreError> {
+        let give_up = tokio::time::Instant::now() + LONG_POLL;
+        loop {
+            let store = self.clone();
+            let latest = blocking(move || match store.list()?.last() {
+                Some(&newest) if newest > held.generation => store.latest(),
+                _ => Ok(None),
+            });
+            match latest.await? {
+                Some(snapshot) if Generation(snapshot.generation) > held.generation => return Ok(Some(Arc::new(snapshot))),
+                _ if tokio::time::Instant::now() >= give_up => return Ok(None),
+                _ => tokio::time::sleep(LOOK).await,
+            }
+        }
+    }
+
+    async fn read(&self, generation: Generation) -> Result<Snapshot, StoreError> {
+        let store = self.clone();
+        blocking(move || store.load(generation)).await
+    }
+
+    async fn generations(&self) -> Result<Vec<Generation>, StoreError> {
+        let store = self.clone();
+        blocking(move || store.list()).await
+    }
+}
+
+/// Disks block; the runtime's own threads must not.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, StoreError> + Send + 'static) -> Result<T, StoreError> {
+    tokio::task::spawn_blocking(work).await.expect("reading a directory does not panic, and nobody cancels it")
+}
+
 /// Puts `bytes` at `path` whole or not at all: temporary file, sync, rename, sync of the directory.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let failed = |doing, path: &Path| {
-        let path = path.to_owned();
-        move |source| StoreError::Io { doing, path, source }
-    };
     let dir = path.parent().expect("stored files have a folder");
     let temporary = path.with_extension(format!("tmp{}", std::process::id()));
     let written = File::create(&temporary).and_then(|mut file| {
@@ -119,10 +139,10 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     if let Err(error) = written {
         // The disk may be full: what was begun is worth nothing and must not stay.
         let _ = fs::remove_file(&temporary);
-        return Err(failed("write", &temporary)(error));
+        return Err(StoreError::io("write", &temporary)(error));
     }
-    fs::rename(&temporary, path).map_err(failed("rename into", path))?;
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync", dir))
+    fs::rename(&temporary, path).map_err(StoreError::io("rename into", path))?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(StoreError::io("sync", dir))
 }
 
 #[cfg(test)]
@@ -131,17 +151,20 @@ mod tests {
     use crate::publish::snapshot::{FORMAT, Status};
 
     fn snapshot(generation: u64) -> Snapshot {
-        Snapshot {
+        let snapshot = Snapshot {
             format: FORMAT,
+            digest: String::new(),
             generation,
             published_unix_ms: 7,
+            reason: String::new(),
             status: Status::Optimal,
             objective_ms: 1.0,
             clusters: vec![],
             engines: vec![],
             classes: vec![],
             routes: vec![],
-        }
+        };
+        snapshot.sealed()
     }
 
     #[test]
@@ -166,8 +189,8 @@ mod tests {
         for generation in 1..=(KEPT as u64 + 5) {
             store.publish(&snapshot(generation)).expect("published");
         }
-        let kept = store.generations().expect("listed");
-        assert_eq!((kept.len(), kept[0]), (KEPT, 6));
+        let kept = store.list().expect("listed");
+        assert_eq!((kept.len(), kept[0]), (KEPT, Generation(6)));
     }
 
     #[test]

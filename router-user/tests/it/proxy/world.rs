@@ -330,8 +330,10 @@ pub(crate) fn tags(tags: &[(&str, &str)]) -> Tags {
 pub(crate) fn snapshot(engines: &[Listed]) -> Snapshot {
     Snapshot {
         format: FORMAT,
+        digest: String::new(),
         generation: 1,
         published_unix_ms: 1000,
+        reason: String::new(),
         status: Status::Optimal,
         objective_ms: 0.0,
         clusters: vec![ClusterEntry { name: "a".to_owned(), region: "r".to_owned() }],

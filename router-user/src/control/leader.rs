@@ -1,0 +1,100 @@
+//! Standing for election, for as long as the process runs.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::publish::Generation;
+use crate::publish::store::{Election, EtcdStore, Term};
+
+/// First and longest pause after etcd gave no answer.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_MOST: Duration = Duration::from_secs(1);
+/// A lease is prolonged this many times within its length, so that one lost answer does not end a term.
+const PROLONGED: u32 = 3;
+
+/// Who leads, as this controller knows it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Lead {
+    /// This controller's term, while it leads.
+    pub(super) term: Option<Term>,
+    /// Name of the leader it found instead.
+    pub(super) other: Option<String>,
+    /// Why etcd gave no answer, while that lasts.
+    pub(super) error: Option<String>,
+}
+
+/// Stands for election as `name`, leads while etcd agrees, and stands again; tells through `lead`, until nobody listens.
+///
+/// A term ends when its lease was not prolonged in time by this process's own clock, so it ends here before it ends in etcd.
+pub(super) async fn stand(
+    store: EtcdStore,
+    name: String,
+    length: Duration,
+    seen: watch::Receiver<Generation>,
+    lead: watch::Sender<Lead>,
+) {
+    let mut backoff = BACKOFF_FIRST;
+    while !lead.is_closed() {
+        let highest = *seen.borrow();
+        let outcome = match store.campaign(&name, length, highest).await {
+            Ok(Election::Won(term)) => {
+                tracing::info!(epoch = term.epoch, "this controller leads");
+                hold(&store, term, length, &lead).await;
+                tracing::warn!("this controller leads no more");
+                Ok(())
+            }
+            Ok(Election::Lost { leader, revision }) => {
+                if lead.borrow().other.as_ref() != Some(&leader) {
+                    tracing::info!(leader, "standing by");
+                }
+                lead.send_replace(Lead { other: Some(leader), ..Lead::default() });
+                store.vacancy(revision).await
+            }
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(()) => backoff = BACKOFF_FIRST,
+            Err(error) => {
+                let error = error.to_string();
+                if lead.borrow().error.is_none() {
+                    tracing::warn!(error, "no election; asking again");
+                }
+                lead.send_replace(Lead { error: Some(error), ..Lead::default() });
+                tokio::time::sleep(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MOST);
+            }
+        }
+    }
+}
+
+/// Leads until the lease is lost or nobody listens any more.
+async fn hold(store: &EtcdStore, mut term: Term, length: Duration, lead: &watch::Sender<Lead>) {
+    loop {
+        let until = term.until;
+        lead.send_replace(Lead { term: Some(term.clone()), ..Lead::default() });
+        tokio::select! {
+            () = tokio::time::sleep_until((Instant::now() + length / PROLONGED).min(until)) => {}
+            () = lead.closed() => break,
+        }
+        let prolonged = loop {
+            match tokio::time::timeout_at(until, store.prolong(&term, length)).await {
+                Ok(Ok(prolonged)) => break prolonged,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "the lease was not prolonged; asking again while it lasts");
+                    tokio::time::sleep(BACKOFF_FIRST).await;
+                }
+                Err(_) => break None,
+            }
+            if Instant::now() >= until {
+                break None;
+            }
+        };
+        match prolonged {
+            Some(next) => term = next,
+            None => break,
+        }
+    }
+    lead.send_replace(Lead::default());
+}

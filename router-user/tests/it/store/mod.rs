@@ -1,0 +1,128 @@
+//! Stores, with the real thing behind each: a disk, a controller's endpoint, an etcd.
+
+mod contract;
+mod disk;
+mod endpoint;
+mod etcd;
+mod takeover;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use router_user::clock::Clock;
+use router_user::config;
+use router_user::publish::Generation;
+use router_user::publish::snapshot::Snapshot;
+use router_user::publish::store::{Election, EtcdStore, Term};
+
+/// How long anything may take that these tests wait for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(test: impl AsyncFnOnce()) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, test());
+}
+
+/// A sealed snapshot of the example fleet whose content tells its number; `padding` makes it larger.
+pub(crate) fn snapshot(generation: Generation, padding: usize) -> Snapshot {
+    let config = config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
+    let reason = format!("{generation} {}", "x".repeat(padding));
+    let content = Snapshot { generation: generation.0, reason, ..Snapshot::describe(&config.fleet) };
+    content.sealed()
+}
+
+/// An etcd of its own, on this machine, on free ports; it ends with this.
+pub(crate) struct Etcd {
+    process: Option<Child>,
+    folder: tempfile::TempDir,
+    client: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl Etcd {
+    /// Starts one and waits until it answers. There is no skipping: a machine without etcd-server is not set up.
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut etcd = Self { process: None, folder, client: free_address(), peer: free_address() };
+        etcd.restart();
+        etcd
+    }
+
+    pub(crate) fn restart(&mut self) {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).expect("a log");
+        let url = |address: SocketAddr| format!("http://{address}");
+        let mut command = Command::new("etcd");
+        command.arg("--data-dir").arg(self.folder.path().join("data"));
+        command.args(["--listen-client-urls", &url(self.client), "--advertise-client-urls", &url(self.client)]);
+        command.args(["--listen-peer-urls", &url(self.peer), "--initial-advertise-peer-urls", &url(self.peer)]);
+        command.args(["--initial-cluster", &format!("default={}", url(self.peer)), "--log-level", "warn"]);
+        // Without compaction a store that is written to all the time grows until etcd refuses more.
+        command.args(["--auto-compaction-mode", "revision", "--auto-compaction-retention", "200"]);
+        // A lease lasts at least one and a half election times.
+        command.args(["--heartbeat-interval", "50", "--election-timeout", "500"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let process = command.spawn().expect("etcd starts; `cargo xtask setup` installs it");
+        self.process = Some(process);
+        let give_up = Clock::start();
+        while std::net::TcpStream::connect(self.client).is_err() {
+            assert!(give_up.now() < PATIENCE, "etcd does not answer:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().expect("killed");
+            process.wait().expect("waited for");
+        }
+    }
+
+    /// Stops it where it is, or lets it go on: an etcd that hangs.
+    pub(crate) fn freeze(&self, frozen: bool) {
+        let signal = if frozen { libc::SIGSTOP } else { libc::SIGCONT };
+        let process = self.process.as_ref().expect("running").id();
+        // SAFETY: kill takes two integers and touches no memory.
+        assert_eq!(unsafe { libc::kill(process as libc::pid_t, signal) }, 0);
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.client
+    }
+
+    pub(crate) async fn store(&self) -> EtcdStore {
+        EtcdStore::connect(&[self.client.to_string()], "/test").await.expect("an address")
+    }
+
+    /// A client of etcd itself.
+    pub(crate) async fn raw(&self) -> etcd_client::Client {
+        etcd_client::Client::connect([self.client.to_string()], None).await.expect("an address")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub(crate) fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("bound")
+}
+
+/// Stands for election until it is won.
+pub(crate) async fn lead(store: &EtcdStore, name: &str) -> Term {
+    let clock = Clock::start();
+    loop {
+        match store.campaign(name, Duration::from_secs(2), Generation(0)).await {
+            Ok(Election::Won(term)) => return term,
+            other => assert!(clock.now() < PATIENCE, "not elected: {other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
