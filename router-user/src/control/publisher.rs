@@ -35,6 +35,8 @@ struct Shared {
     store: EtcdStore,
     lead: watch::Receiver<Lead>,
     others: mpsc::Receiver<Arc<Snapshot>>,
+    /// The task that stands for election.
+    standing: tokio::task::AbortHandle,
     /// The term that this controller has prepared for, with the last epoch it opened in it.
     prepared: Option<Term>,
 }
@@ -66,10 +68,10 @@ impl Publisher {
         let published = watch::Sender::new(held);
         let etcd = etcd.map(|store| {
             let (lead_sender, lead) = watch::channel(Lead::default());
-            tokio::spawn(stand(store.clone(), name(config), config.store.lease, seen.subscribe(), lead_sender));
+            let standing = tokio::spawn(stand(store.clone(), name(config), config.store.lease, seen.subscribe(), lead_sender));
             let (sender, others) = mpsc::channel(QUEUE);
             tokio::spawn(follow(store.clone(), published.subscribe(), sender));
-            Shared { store, lead, others, prepared: None }
+            Shared { store, lead, others, standing: standing.abort_handle(), prepared: None }
         });
         Ok(Self { dir, etcd, published, seen: seen.subscribe(), used })
     }
@@ -185,17 +187,16 @@ impl Publisher {
         let numbered = Snapshot { generation: generation.0, published_unix_ms: unix_ms(), ..content };
         let snapshot = Arc::new(numbered.sealed());
         snapshot.validate().map_err(|source| StoreError::illegal("a plan", source))?;
+        self.used = generation;
         match &self.etcd {
             None => self.dir.publish(&snapshot)?,
             Some(Shared { store, prepared, .. }) => {
-                self.used = generation;
                 store.publish(prepared.as_ref().ok_or(StoreError::Deposed)?, &snapshot).await?;
                 if let Err(error) = self.dir.publish(&snapshot) {
                     tracing::warn!(%error, %generation, "published, but not kept on this disk");
                 }
             }
         }
-        self.used = generation;
         self.published.send_replace(Some(Arc::clone(&snapshot)));
         Ok(snapshot)
     }
@@ -225,9 +226,10 @@ impl Publisher {
         self.etcd.as_ref().map(|shared| shared.store.reports())
     }
 
-    /// Gives up the lead, so that another controller takes over at once.
+    /// Gives up the lead for good, so that another controller takes over at once.
     pub(super) async fn resign(&mut self) {
-        let Some(Shared { store, lead, prepared, .. }) = &mut self.etcd else { return };
+        let Some(Shared { store, lead, standing, prepared, .. }) = &mut self.etcd else { return };
+        standing.abort();
         *prepared = None;
         let term = lead.borrow().term.clone();
         if let Some(term) = term

@@ -10,7 +10,7 @@ use crate::control::{Command, ControllerHandle};
 use crate::model::{ClusterId, Fleet};
 use crate::plan::{Inputs, plan};
 use crate::publish::routes::Routes;
-use crate::publish::snapshot::Snapshot;
+use crate::publish::snapshot::{Snapshot, SnapshotError};
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, HttpStore, Store, StoreError};
 use crate::publish::{Generation, build};
 
@@ -108,10 +108,15 @@ pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
 
 /// Checks a snapshot, keeps it on disk and swaps it in: the kernel first, then the proxy.
 ///
-/// Errors: the snapshot is illegal or not for this cluster; nothing has changed then. A disk that cannot keep it and a kernel that
+/// Errors: the snapshot is illegal, not above the one in force, or not for this cluster; nothing has changed then. A disk that cannot keep it and a kernel that
 /// cannot take it are logged, as requests can do without both.
 pub async fn apply(role: &Arc<DataRole>, store: &DirStore, snapshot: Arc<Snapshot>) -> anyhow::Result<()> {
     snapshot.validate()?;
+    if let Some(current) = role.published.load().as_ref().map(|newest| newest.generation)
+        && snapshot.generation <= current
+    {
+        return Err(SnapshotError::Stale { found: snapshot.generation, current }.into());
+    }
     let Some(cluster) = snapshot.cluster(&role.cluster) else {
         bail!("generation {} does not know cluster {:?}", Generation(snapshot.generation), role.cluster);
     };
