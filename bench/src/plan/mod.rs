@@ -8,7 +8,7 @@ mod report;
 mod world;
 
 use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
@@ -16,6 +16,8 @@ use router_user::model::{ClassId, ClusterId, EngineId};
 use router_user::plan::planner::{Decision, decide, moved_frac};
 use router_user::plan::steady::SteadyRtt;
 use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, explain};
+
+use crate::clock;
 
 pub use report::Report;
 use world::{Size, World};
@@ -145,7 +147,7 @@ impl Follower {
 
     /// Plans one tick: calmly as in production, or as a plain program that takes every plan.
     fn follow(&mut self, world: &World, inputs: &Inputs, is_calm: bool) -> Result<Plan> {
-        let started = Instant::now();
+        let started = clock::now();
         let held = self.held.as_deref().filter(|_| is_calm);
         let plan = self.optimiser.plan(&world.fleet, inputs, held)?;
         self.unexplained = explain::unexplained(&world.fleet, inputs, &plan, LEAST_WEIGHT);

@@ -233,8 +233,9 @@ pub(super) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &
     }
     let (mut shed_cost, mut bound, mut base_bound) = (0.0, 0.0, 0.0);
     for (at, demand) in problem.demands.iter().enumerate() {
-        shed_cost += point.shed_rps[at] * demand.shed_price_ms;
-        let mut rest = demand.rps;
+        // What is shed before the program is no choice of it.
+        shed_cost += (point.shed_rps[at] - demand.shed_rps) * demand.shed_price_ms;
+        let mut rest = demand.rps - demand.shed_rps;
         kept[at].sort_by(|a, b| a.0.total_cmp(&b.0));
         for &(delivered, rps) in kept[at].iter().take_while(|&&(delivered, _)| delivered < beyond[at]) {
             let amount = rps.min(rest);
@@ -242,7 +243,7 @@ pub(super) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &
             rest -= amount;
         }
         bound += rest * beyond[at];
-        base_bound += demand.rps * free[at];
+        base_bound += (demand.rps - demand.shed_rps) * free[at];
     }
     for (at, pool) in problem.pools.iter().enumerate() {
         let (price, tokens) = (prices[at], frame.tokens[at]);

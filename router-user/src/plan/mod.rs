@@ -13,6 +13,7 @@ mod engine_cost;
 mod evaluate;
 pub mod explain;
 mod explain_text;
+mod fair;
 mod frame;
 mod inputs;
 mod linear;

@@ -11,10 +11,11 @@ use crate::model::Fleet;
 
 use super::assemble::{assemble, with_evaluation};
 use super::check::{self, Gap, Kkt, Violation};
+use super::fair;
 use super::frame::{Frame, Point};
 use super::inputs::InputError;
 use super::outcome::Plan;
-use super::problem::{Arc, Problem};
+use super::problem::{Arc, Problem, priority};
 use super::solve::{Basis, Solution, SolveError, Solver};
 use super::{Inputs, ROUNDING_FRAC, RouteWeights};
 
@@ -44,6 +45,10 @@ const PRUNE_COST_FRAC: f64 = 2e-4;
 
 /// Gap above which a plan is refused where one output length makes the program convex. Mixed lengths are judged by the gap they report.
 const MAX_GAP_FRAC: f64 = 5e-4;
+
+/// Left of each shed for the program, in requests/s, so that it is the program that finds what a place is worth: far more than its
+/// tolerance, far less than anybody measures.
+const SHED_LEFT_RPS: f64 = 2.0 * super::NEGLIGIBLE_RPS;
 
 /// Flows below which components are solved one after the other: starting threads would take longer.
 const PARALLEL_ARCS: usize = 2_000;
@@ -111,7 +116,8 @@ impl Optimiser {
             .filter(|held| check::legal(fleet, inputs, held).is_ok() && held.iter().all(|route| route.shed_frac == 0.0))
             .map(|_| inputs.move_limit_frac);
         let basis = std::mem::take(&mut self.basis);
-        let problems = Problem::new(fleet, inputs, held).components();
+        let mut problems = Problem::new(fleet, inputs, held).components();
+        problems.iter_mut().for_each(|problem| share_shed(fleet, problem));
         let components = solve_all(problems, limit_frac, &basis, self.budget.as_secs_f64())?;
         let has_one_length = fleet.classes.windows(2).all(|pair| pair[0].output_tokens == pair[1].output_tokens);
         let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap)).frac();
@@ -124,6 +130,15 @@ impl Optimiser {
         }
         let evaluation = check::legal(fleet, inputs, &plan.weights())?;
         Ok(with_evaluation(plan, &evaluation))
+    }
+}
+
+/// Decides how much of each demand is shed, where not everything fits.
+fn share_shed(fleet: &Fleet, problem: &mut Problem<'_>) {
+    if let Some(served) = fair::served(problem, |at| priority(fleet, &problem.demands[at])) {
+        for (demand, served) in problem.demands.iter_mut().zip(served) {
+            demand.shed_rps = (demand.rps - served - SHED_LEFT_RPS).max(0.0);
+        }
     }
 }
 

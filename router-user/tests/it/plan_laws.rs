@@ -280,6 +280,44 @@ fn shed_is_the_least_there_is_for_every_priority() {
 }
 
 #[test]
+fn shed_is_shared_as_equally_as_can_be() {
+    let recipe = Recipe { clusters: 4, engines: 5, classes: 3, has_lengths: false, has_faults: true, load: 2.5 };
+    let mut unequal = 0;
+    for seed in seeds(300) {
+        let (fleet, inputs) = fleet(&mut Dice(seed), recipe);
+        let plan = planned(seed, &fleet, &inputs);
+        explained(seed, &fleet, &inputs, &plan);
+        let routes: Vec<_> = plan.routes.iter().filter(|route| route.demand_rps > 1e-3).collect();
+        let share = |at: usize| 1.0 - routes[at].shed_rps / routes[at].demand_rps;
+        let priority = |at: usize| fleet.classes[routes[at].class.index()].priority;
+        for poor in 0..routes.len() {
+            for rich in (0..routes.len()).filter(|&rich| priority(rich) == priority(poor) && share(rich) > share(poor) + 0.01) {
+                unequal += 1;
+                // Everybody else as planned, the poorer one a little more and the richer one as much less: that must not fit.
+                let mut asked = inputs.clone();
+                for (at, route) in routes.iter().enumerate() {
+                    let is_later = priority(at) > priority(poor);
+                    let step = 0.005 * (share(rich) - share(poor)) * routes[poor].demand_rps.min(routes[rich].demand_rps);
+                    let more = if at == poor {
+                        step
+                    } else if at == rich {
+                        -step
+                    } else {
+                        0.0
+                    };
+                    asked.demand_rps[route.cluster.index()][route.class.index()] =
+                        if is_later { 0.0 } else { route.demand_rps - route.shed_rps + more };
+                }
+                let wanted: f64 = asked.demand_rps.iter().flatten().sum();
+                let most = most_served(&fleet, &asked, |_| true);
+                assert!(most < wanted - 1e-7, "seed {seed}: {rich} has {}, {poor} only {}", share(rich), share(poor));
+            }
+        }
+    }
+    assert!(unequal > 100, "only {unequal} pairs are served unequally");
+}
+
+#[test]
 fn a_smaller_demand_never_costs_more() {
     let recipe = Recipe { clusters: 4, engines: 5, classes: 2, has_lengths: false, has_faults: true, load: 0.8 };
     for seed in seeds(300) {
