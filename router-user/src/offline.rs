@@ -30,10 +30,11 @@ pub(crate) fn solve(file: &Path, changes: &[Change], json: bool) -> anyhow::Resu
     let fleet = &config.fleet;
     let inputs = configured(&config);
     let plan = planned(fleet, &inputs)?;
-    let table = |inputs: &Inputs, plan: &Plan| report::table(fleet, plan, &evaluate(fleet, inputs, &nearest(fleet, inputs)));
+    let table =
+        |inputs: &Inputs, plan: &Plan| report::table(fleet, inputs, plan, &evaluate(fleet, inputs, &nearest(fleet, inputs)));
     if changes.is_empty() {
         return match json {
-            true => print(&format!("{}\n", serde_json::to_string_pretty(&report::solution(fleet, &plan))?)),
+            true => print(&format!("{}\n", serde_json::to_string_pretty(&report::solution(fleet, &inputs, &plan))?)),
             false => print(&table(&inputs, &plan)),
         };
     }
@@ -42,7 +43,7 @@ pub(crate) fn solve(file: &Path, changes: &[Change], json: bool) -> anyhow::Resu
         change.apply(fleet, &mut changed).map_err(|error| UsageError::Arguments(format!("--what-if {error}")))?;
     }
     let after = planned(fleet, &changed)?;
-    let comparison = whatif::compare(fleet, changes, &plan, &after);
+    let comparison = whatif::compare(fleet, changes, (&inputs, &plan), (&changed, &after));
     if json {
         return print(&format!("{}\n", serde_json::to_string_pretty(&comparison)?));
     }

@@ -98,6 +98,8 @@ pub struct Share {
 pub enum Reason {
     /// Used: it delivers at the price.
     AtPrice,
+    /// Used though it costs this much more than the cheapest: the plan was made in a hurry, without the solver.
+    Hurried { by_ms: f64 },
     /// An operator set the weight, or set others and so left none.
     Pinned,
     /// The class has no demand here: the first request would go to the cheapest engine, which is this one.
@@ -211,7 +213,10 @@ fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, lo
         Ok(()) if weight == 0.0 && load.is_filled_by_pins() => Reason::FilledByPins,
         Ok(()) if weight > 0.0 && route.demand_rps <= NEGLIGIBLE_RPS => Reason::CheapestForFirst,
         Ok(()) if weight > 0.0 && rps <= NEGLIGIBLE_RPS => Reason::AllShed,
-        Ok(()) if weight > 0.0 => Reason::AtPrice,
+        Ok(()) if weight > 0.0 => match dearer_ms {
+            Some(by_ms) if plan.is_greedy && by_ms.abs() > TERM_TOLERANCE_MS => Reason::Hurried { by_ms },
+            _ => Reason::AtPrice,
+        },
         Ok(()) => match dearer_ms {
             Some(by_ms) if by_ms > TERM_TOLERANCE_MS && churn_ms - by_ms > TERM_TOLERANCE_MS => {
                 Reason::NotWorthMoving { saves_ms: churn_ms - by_ms, price_ms: churn_ms }

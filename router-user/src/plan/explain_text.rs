@@ -107,6 +107,7 @@ fn sign(value: f64) -> char {
 fn sentence(reason: &Reason) -> String {
     match reason {
         Reason::AtPrice => ", the price: used".to_owned(),
+        Reason::Hurried { by_ms } => format!(": {by_ms:.1} ms from the price, in a plan made without the solver"),
         Reason::Pinned => ": the weights were set by an operator".to_owned(),
         Reason::CheapestForFirst => ": no demand yet; a first request costs least here".to_owned(),
         Reason::AllShed => ": all is shed; what comes through all the same goes here".to_owned(),

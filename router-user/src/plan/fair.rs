@@ -163,6 +163,26 @@ pub(super) fn served(problem: &Problem<'_>, priority: impl Fn(usize) -> u8) -> O
     Some(fixed)
 }
 
+/// Completes `flow_rps`, one per arc and within every capacity, so that each demand gets what is `wanted` of it, as far as that fits.
+/// Flows that are in the way are led elsewhere, no more than has to be.
+pub(super) fn complete(problem: &Problem<'_>, wanted: &[f64], flow_rps: &mut [f64]) {
+    let mut network = Network::new(problem);
+    network.ask(problem, wanted);
+    let first_arc = 2 * (problem.demands.len() + problem.pools.len());
+    for (at, (arc, &flow)) in problem.arcs.iter().zip(flow_rps.iter()).enumerate() {
+        let pool = problem.demands.len() + arc.pool;
+        network.room[first_arc + 2 * at + 1] += flow;
+        for edge in [2 * arc.demand, 2 * pool] {
+            network.room[edge] = (network.room[edge] - flow).max(0.0);
+            network.room[edge + 1] += flow;
+        }
+    }
+    network.push();
+    for (at, flow) in flow_rps.iter_mut().enumerate() {
+        *flow = network.room[first_arc + 2 * at + 1];
+    }
+}
+
 /// The largest share at which all of `open` can be served beside what is `fixed`, and who of them can then be served no more.
 ///
 /// Each step asks for a share and, if it cannot be had, takes the one that the cut in the way allows: a few steps, since cuts only

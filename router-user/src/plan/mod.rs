@@ -8,6 +8,7 @@
 //! Everything but `solve` is pure: no IO, no clock, no randomness. docs/model.md has the mathematics.
 
 mod assemble;
+pub mod bill;
 pub mod check;
 mod engine_cost;
 mod evaluate;
@@ -15,6 +16,7 @@ pub mod explain;
 mod explain_text;
 mod fair;
 mod frame;
+mod greedy;
 mod inputs;
 mod linear;
 mod optimise;
@@ -29,7 +31,7 @@ pub mod whatif;
 
 pub use evaluate::{EngineEvaluation, Evaluation, evaluate, nearest};
 pub use inputs::{InputError, Inputs, MOVE_LIMIT_FRAC, Pin};
-pub use optimise::{Optimiser, PlanError, plan};
+pub use optimise::{Optimiser, PlanError, plan, plan_greedily};
 pub use outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, RouteWeights, Status};
 pub use solve::SolveError;
 

@@ -11,13 +11,13 @@ use crate::model::Fleet;
 
 use super::assemble::{assemble, with_evaluation};
 use super::check::{self, Gap, Kkt, Violation};
-use super::fair;
 use super::frame::{Frame, Point};
 use super::inputs::InputError;
 use super::outcome::Plan;
 use super::problem::{Arc, Problem, priority};
 use super::solve::{Basis, Solution, SolveError, Solver};
 use super::{Inputs, ROUNDING_FRAC, RouteWeights};
+use super::{fair, greedy};
 
 /// Time that the solves of one plan may take unless its caller has less.
 const BUDGET: Duration = Duration::from_secs(20);
@@ -98,6 +98,23 @@ pub struct Optimiser {
 /// Errors: [`PlanError`]; never for lack of capacity. A plan that is returned has passed [`super::check`].
 pub fn plan(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
     Optimiser::new(BUDGET).plan(fleet, inputs, held)
+}
+
+/// A plan for `inputs` without a solver: legal always, but not the best. For when there is no other; docs/model.md, section 7.
+///
+/// Errors: [`PlanError::Input`], or [`PlanError::Check`] if it were not legal after all.
+pub fn plan_greedily(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
+    inputs.validate(fleet)?;
+    let mut problems = Problem::new(fleet, inputs, held).components();
+    problems.iter_mut().for_each(|problem| share_shed(fleet, problem));
+    let components: Vec<_> = problems
+        .into_iter()
+        .map(|problem| Component { round: greedy::fill(&problem), problem, rounds: 0, basis: None })
+        .collect();
+    let mut plan = assemble(fleet, inputs, &components);
+    plan.is_greedy = true;
+    let evaluation = check::legal(fleet, inputs, &plan.weights())?;
+    Ok(with_evaluation(plan, &evaluation))
 }
 
 impl Optimiser {
@@ -264,8 +281,14 @@ fn round(problem: &Problem<'_>, frame: &Frame, solution: &Solution, kkt: Kkt) ->
     let shifted = |at: usize| point.pool_price_ms[at] + (own.tokens[at] - frame.tokens[at]) * frame.tbot_ms[at];
     let prices: Vec<f64> = (0..problem.pools.len()).map(shifted).collect();
     let gap = check::gap(problem, &own, &point, &prices);
-    let (cost, shed) = (problem.cost(&point), problem.shed_cost(&point));
-    Round { frame: frame.clone(), point, kkt, gap, cost, shed }
+    Round::of(problem, frame.clone(), point, kkt, gap)
+}
+
+impl Round {
+    pub(super) fn of(problem: &Problem<'_>, frame: Frame, point: Point, kkt: Kkt, gap: Gap) -> Self {
+        let (cost, shed) = (problem.cost(&point), problem.shed_cost(&point));
+        Self { frame, point, kkt, gap, cost, shed }
+    }
 }
 
 /// Solves once more with every route that has a sliver held to its other engines, and takes the result if it costs next to nothing.

@@ -26,6 +26,8 @@ pub struct Plan {
     pub certificate: Certificate,
     /// Share of the demand that goes elsewhere than the held weights would send it; 0 where none are held.
     pub moved_frac: f64,
+    /// Whether it was made without a solver, so that it is legal but not the best: its gap says by how much at most.
+    pub is_greedy: bool,
     /// No price that latency alone makes is above this, in ms: a higher one belongs to a request that only fits if another is shed.
     pub price_limit_ms: f64,
     /// Time it took, in ms: 0 until whoever called for the plan sets it, as planning itself reads no clock.

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::model::{EngineId, Fleet};
 
-use super::{Plan, Status};
+use super::bill::shed_bill;
+use super::{Inputs, Plan, Status};
 
 /// A plan in names, as `ilb solve --json` prints it. Units: requests/s, ms, shares of 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,6 +19,9 @@ pub struct Solution {
     pub weights: Vec<Weight>,
     /// Routes that shed; empty unless degraded.
     pub shed: Vec<Shed>,
+    /// What is refused, why, and what would remove it, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shed_bill: Vec<String>,
     pub engines: Vec<EngineRow>,
     pub solve_ms: f64,
     pub certificate: CertificateRow,
@@ -72,7 +76,7 @@ impl Status {
 }
 
 /// The JSON form of a plan.
-pub fn solution(fleet: &Fleet, plan: &Plan) -> Solution {
+pub fn solution(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Solution {
     let names = |route: &super::Route| {
         (fleet.clusters[route.cluster.index()].name.clone(), fleet.classes[route.class.index()].name.clone())
     };
@@ -105,6 +109,7 @@ pub fn solution(fleet: &Fleet, plan: &Plan) -> Solution {
         objective_ms: plan.objective_ms,
         weights: weights.collect(),
         shed: shed.collect(),
+        shed_bill: shed_bill(fleet, inputs, plan),
         engines: engines.collect(),
         solve_ms: plan.solve_ms,
         certificate: CertificateRow {
@@ -120,8 +125,8 @@ pub fn solution(fleet: &Fleet, plan: &Plan) -> Solution {
 }
 
 /// The table form of a plan. `nearest` is what nearest-only routing would give under the same inputs.
-pub fn table(fleet: &Fleet, plan: &Plan, nearest: &super::Evaluation) -> String {
-    let solution = solution(fleet, plan);
+pub fn table(fleet: &Fleet, inputs: &Inputs, plan: &Plan, nearest: &super::Evaluation) -> String {
+    let solution = solution(fleet, inputs, plan);
     let mut text = String::new();
     let mut line = |args: std::fmt::Arguments<'_>| {
         let _ = text.write_fmt(args); // a String takes everything
@@ -158,6 +163,9 @@ pub fn table(fleet: &Fleet, plan: &Plan, nearest: &super::Evaluation) -> String 
     }
     for row in &solution.shed {
         line(format_args!("{:cluster$}  {:class$}  {:engine$}  {:>7}  {:>10.2}", row.cluster, row.class, "(shed)", "", row.rps));
+    }
+    if !solution.shed_bill.is_empty() {
+        line(format_args!("\n{}", solution.shed_bill.join("\n")));
     }
     let head =
         format!("{:>10}  {:>10}  {:>11}  {:>10}  {:>9}", "requests/s", "capacity", "utilisation", "latency ms", "price ms");

@@ -192,8 +192,9 @@ pub struct EngineDifference {
     pub price_after_ms: f64,
 }
 
-/// Compares two plans of `fleet`.
-pub fn compare(fleet: &Fleet, changes: &[Change], before: &Plan, after: &Plan) -> Comparison {
+/// Compares two plans of `fleet`, each with the inputs it was made for.
+pub fn compare(fleet: &Fleet, changes: &[Change], before: (&Inputs, &Plan), after: (&Inputs, &Plan)) -> Comparison {
+    let ((inputs_before, before), (inputs_after, after)) = (before, after);
     let shed = |plan: &Plan| plan.routes.iter().map(|route| route.shed_rps).sum::<f64>();
     let mut weights = Vec::new();
     for (old, new) in before.routes.iter().zip(&after.routes) {
@@ -229,8 +230,8 @@ pub fn compare(fleet: &Fleet, changes: &[Change], before: &Plan, after: &Plan) -
     engines.sort_by(|a, b| by(b).total_cmp(&by(a)));
     Comparison {
         changes: changes.iter().map(Change::to_string).collect(),
-        before: solution(fleet, before),
-        after: solution(fleet, after),
+        before: solution(fleet, inputs_before, before),
+        after: solution(fleet, inputs_after, after),
         differences: Differences {
             objective_ms: after.objective_ms - before.objective_ms,
             shed_rps: shed(after) - shed(before),

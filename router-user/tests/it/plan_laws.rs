@@ -3,7 +3,7 @@
 use router_user::model::{Cluster, EngineId, Fleet};
 use router_user::plan::explain::{self, Reason, TERM_TOLERANCE_MS};
 use router_user::plan::planner::{self, Decision};
-use router_user::plan::{Inputs, Pin, Plan, check, evaluate, nearest, plan};
+use router_user::plan::{Inputs, Pin, Plan, check, evaluate, nearest, plan, plan_greedily};
 
 use crate::plan_fleet::{class, cluster, engine, profile, tag};
 use crate::plan_oracle;
@@ -138,6 +138,7 @@ pub(crate) fn explained(seed: u64, fleet: &Fleet, inputs: &Inputs, plan: &Plan) 
             let off = row.dearer_ms.unwrap_or(f64::INFINITY);
             let holds = match &row.reason {
                 Reason::AtPrice | Reason::CheapestForFirst => row.weight > 0.0 && off.abs() <= TERM_TOLERANCE_MS,
+                Reason::Hurried { .. } => plan.is_greedy,
                 Reason::AllShed => row.weight > 0.0 && row.rps == 0.0 && off >= -TERM_TOLERANCE_MS && route.shed_rps > 0.0,
                 Reason::Dearer { by_ms } => row.weight == 0.0 && *by_ms > TERM_TOLERANCE_MS && *by_ms == off,
                 Reason::NotWorthMoving { saves_ms, price_ms } => {
@@ -277,6 +278,31 @@ fn shed_is_the_least_there_is_for_every_priority() {
         }
     }
     assert!(degraded > 100, "only {degraded} instances had to shed");
+}
+
+#[test]
+fn a_plan_without_a_solver_is_legal_sheds_no_more_and_proves_how_good_it_is() {
+    let recipe = Recipe { clusters: 5, engines: 7, classes: 4, has_lengths: true, has_faults: true, load: 1.8 };
+    let mut dearer = Vec::new();
+    for seed in seeds(1_000) {
+        let (fleet, inputs) = fleet(&mut Dice(seed), recipe);
+        let greedy = plan_greedily(&fleet, &inputs, None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        check::legal(&fleet, &inputs, &greedy.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        if seed % 10 != 0 {
+            continue;
+        }
+        let best = planned(seed, &fleet, &inputs);
+        for (a, b) in greedy.routes.iter().zip(&best.routes) {
+            assert!((a.shed_rps - b.shed_rps).abs() < 1e-4, "seed {seed}: sheds {} instead of {}", a.shed_rps, b.shed_rps);
+        }
+        if best.objective_ms > 0.0 {
+            dearer.push(greedy.objective_ms / best.objective_ms - 1.0);
+        }
+    }
+    dearer.sort_by(f64::total_cmp);
+    let (median, most) = (dearer[dearer.len() / 2], dearer[dearer.len() - 1]);
+    println!("without a solver: median {median:.4} dearer, at most {most:.4}");
+    assert!(median < 0.05, "{median}");
 }
 
 #[test]

@@ -29,8 +29,8 @@ fn solve_prints_a_table_and_stable_keys() {
     let inputs = Inputs::from_fleet(&fleet);
     let plan = plan(&fleet, &inputs, None).expect("a plan");
     let nearest = evaluate(&fleet, &inputs, &nearest(&fleet, &inputs));
-    golden::compare("three-regions.solve.txt", &report::table(&fleet, &plan, &nearest));
-    let mut json = serde_json::to_value(report::solution(&fleet, &plan)).expect("a value");
+    golden::compare("three-regions.solve.txt", &report::table(&fleet, &inputs, &plan, &nearest));
+    let mut json = serde_json::to_value(report::solution(&fleet, &inputs, &plan)).expect("a value");
     let certificate = json.as_object_mut().expect("an object").remove("certificate").expect("a certificate");
     assert!(certificate["gap_frac"].as_f64().expect("a number") < 1e-8);
     round(&mut json);

@@ -58,13 +58,16 @@ fn both_plans_and_their_differences_are_told() {
     let (before, after) = (Inputs::from_fleet(&fleet), changed("engine.e2.replicas=0").expect("a change"));
     let plans = [&before, &after].map(|inputs| plan(&fleet, inputs, None).expect("a plan"));
     let change: Change = "engine.e2.replicas=0".parse().expect("a change");
-    let comparison = compare(&fleet, &[change], &plans[0], &plans[1]);
+    let comparison = compare(&fleet, &[change], (&before, &plans[0]), (&after, &plans[1]));
     let differences = &comparison.differences;
     assert!((differences.shed_rps - 70.0).abs() < 1e-3, "{differences:?}");
     assert!(differences.engines.iter().any(|row| row.engine == "e2" && row.load_after_rps == 0.0 && row.load_before_rps > 80.0));
     assert!(differences.weights.iter().any(|row| (row.cluster.as_str(), row.engine.as_str(), row.after) == ("b", "e2", 0.0)));
     let text = differences.to_string();
     assert!(text.contains("shed: +70.0 requests/s") && text.contains("engine e2:"), "{text}");
-    let same = compare(&fleet, &[], &plans[0], &plans[0]).differences;
+    assert!(comparison.before.shed_bill.is_empty());
+    let bill = comparison.after.shed_bill.join("\n");
+    assert!(bill.contains("of chat in b are refused: e2 is down; 70.0 more requests/s of e1 or e3 would remove it"), "{bill}");
+    let same = compare(&fleet, &[], (&before, &plans[0]), (&before, &plans[0])).differences;
     assert!(same.weights.is_empty() && same.engines.is_empty() && same.to_string().contains("no weight changes"), "{same}");
 }

@@ -1,0 +1,84 @@
+//! A plan without a solver: legal always, good mostly. Pure.
+//!
+//! Demands are poured in small parts, each to the pool where one more request costs least at that moment and there is room. What then
+//! finds no room, because others have taken the only engines it may use, is pushed in along augmenting paths; so what is served is what
+//! can be served, by priority and fairly ([`super::fair`]). Prices are marginal costs, and the gap is the bound that they prove.
+
+use super::check::{self, Kkt};
+use super::fair;
+use super::frame::Point;
+use super::optimise::Round;
+use super::problem::Problem;
+
+/// Parts that each demand is poured in: what a part costs more than the best is a few percent of a few percent.
+const PARTS: u32 = 32;
+
+/// Fills `problem`, whose unavoidable shed is already decided.
+pub(super) fn fill(problem: &Problem<'_>) -> Round {
+    let mut flow_rps = vec![0.0; problem.arcs.len()];
+    let mut load: Vec<(f64, f64)> = problem.pools.iter().map(|pool| (pool.pinned_rps, pool.pinned_tokens)).collect();
+    let mut arcs_of = vec![Vec::new(); problem.demands.len()];
+    problem.arcs.iter().enumerate().for_each(|(at, arc)| arcs_of[arc.demand].push(at));
+    let wanted: Vec<f64> = problem.demands.iter().map(|demand| demand.rps - demand.shed_rps).collect();
+    // Who has the fewest engines chooses first.
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|&demand| arcs_of[demand].len());
+    for _ in 0..PARTS {
+        for &demand in &order {
+            let part = wanted[demand] / f64::from(PARTS);
+            let cost = |at: usize| {
+                let arc = &problem.arcs[at];
+                let moving = if flow_rps[at] + part > arc.kept_rps { arc.move_ms } else { 0.0 };
+                arc.cost_ms + moving + problem.pools[arc.pool].cost.marginal_ms(load[arc.pool].0, arc.tokens)
+            };
+            let has_room =
+                |at: usize| load[problem.arcs[at].pool].0 + part <= problem.pools[problem.arcs[at].pool].cost.capacity_rps;
+            let best = arcs_of[demand].iter().copied().filter(|&at| has_room(at)).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
+            if let Some(at) = best {
+                let arc = &problem.arcs[at];
+                flow_rps[at] += part;
+                load[arc.pool].0 += part;
+                load[arc.pool].1 += part * arc.tokens;
+            }
+        }
+    }
+    fair::complete(problem, &wanted, &mut flow_rps);
+    judge(problem, flow_rps)
+}
+
+/// Puts flows in the form of a solved round: marginal costs as prices, and what they prove.
+fn judge(problem: &Problem<'_>, flow_rps: Vec<f64>) -> Round {
+    let mut load_rps: Vec<f64> = problem.pools.iter().map(|pool| pool.pinned_rps).collect();
+    let mut load_tokens: Vec<f64> = problem.pools.iter().map(|pool| pool.pinned_tokens).collect();
+    let mut shed_rps: Vec<f64> = problem.demands.iter().map(|demand| demand.rps).collect();
+    for (arc, &flow) in problem.arcs.iter().zip(&flow_rps) {
+        load_rps[arc.pool] += flow;
+        load_tokens[arc.pool] += flow * arc.tokens;
+        shed_rps[arc.demand] = (shed_rps[arc.demand] - flow).max(0.0);
+    }
+    let zeros = |count: usize| vec![0.0; count];
+    let mut point = Point {
+        flow_rps,
+        shed_rps,
+        demand_price_ms: zeros(problem.demands.len()),
+        pool_price_ms: zeros(problem.pools.len()),
+        load_rps,
+        load_tokens,
+        move_limit_price_ms: 0.0,
+    };
+    let frame = problem.refined(&problem.first_frame(), &point);
+    for (at, pool) in problem.pools.iter().enumerate().filter(|(_, pool)| pool.cost.is_ready()) {
+        point.pool_price_ms[at] = pool.cost.marginal_ms(point.load_rps[at], frame.tokens[at]);
+    }
+    for (at, demand) in problem.demands.iter().enumerate() {
+        point.demand_price_ms[at] = demand.shed_price_ms;
+    }
+    for arc in &problem.arcs {
+        let delivered = problem.arc_cost_ms(&frame, arc) + point.pool_price_ms[arc.pool] + arc.move_ms;
+        let price = &mut point.demand_price_ms[arc.demand];
+        *price = price.min(delivered);
+    }
+    let gap = check::gap(problem, &frame, &point, &point.pool_price_ms);
+    // No program was solved, so there is nothing that a residual could be of.
+    Round::of(problem, frame, point, Kkt { residual_rps: 0.0, reduced_cost_ms: 0.0 }, gap)
+}
