@@ -11,11 +11,12 @@ use super::demand::{DemandEstimate, ReportError};
 use super::health::{self, Health, MOST_SILENT_FRAC, Probe, Verdict};
 use super::pins::{self, PinError, PinRequest, Pins};
 use super::publisher::{Change, Publisher};
+use super::solver::Solver;
 use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
 use crate::model::EngineId;
 use crate::plan::planner::{Decision, decide};
-use crate::plan::{Inputs, Plan, PlanError, RouteWeights, evaluate, plan};
+use crate::plan::{Inputs, Plan, RouteWeights, bill, evaluate};
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, LONG_POLL, Reports, Store, StoreError};
 use crate::publish::{Generation, build};
@@ -124,6 +125,7 @@ pub struct Controller {
     demand: DemandEstimate,
     health: Vec<Health>,
     pins: Pins,
+    solver: Solver,
     status: ControlStatus,
     status_sender: watch::Sender<ControlStatus>,
 }
@@ -149,6 +151,7 @@ impl Controller {
             demand: DemandEstimate::new(&config.fleet),
             health: vec![Health::default(); config.fleet.engines.len()],
             pins: Pins::load(&config.store.dir, &config.fleet),
+            solver: Solver::start(Arc::clone(&config)).expect("the machine has room for one thread"),
             status: ControlStatus::default(),
             seen: seen.clone(),
             publisher,
@@ -353,14 +356,13 @@ impl Controller {
         let inputs = self.inputs();
         let held = self.publisher.held();
         let held_weights = held.as_deref().and_then(|snapshot| build::held_weights(&self.config.fleet, snapshot));
-        let (config, solving, holding) = (Arc::clone(&self.config), inputs.clone(), held_weights.clone());
         let started = self.clock.now();
-        let outcome = tokio::task::spawn_blocking(move || plan(&config.fleet, &solving, holding.as_deref())).await;
+        let outcome = self.solver.plan(inputs.clone(), held_weights.clone()).await;
         self.status.plans += 1;
         self.status.last_plan_ms = (self.clock.now() - started).as_secs_f64() * 1e3;
         let outcome = match outcome {
-            Ok(outcome) => self.conclude(&inputs, held_weights, outcome).await,
-            Err(panic) => Err(format!("planning panicked: {panic}")),
+            Ok(plan) => self.conclude(&inputs, held_weights, &plan).await,
+            Err(failure) => Err(failure),
         };
         self.status.last_decision = outcome.unwrap_or_else(|failure| {
             self.status.failures += 1;
@@ -387,19 +389,21 @@ impl Controller {
         &mut self,
         inputs: &Inputs,
         held_weights: Option<Vec<RouteWeights>>,
-        outcome: Result<Plan, PlanError>,
+        plan: &Plan,
     ) -> Result<String, String> {
-        let plan = outcome.map_err(|error| format!("no plan: {error}"))?;
         let fleet = &self.config.fleet;
-        let decision = decide(fleet, inputs, held_weights.as_deref(), &plan);
+        let decision = decide(fleet, inputs, held_weights.as_deref(), plan);
         let reason = decision.to_string();
         let in_force = held_weights.filter(|_| matches!(decision, Decision::Keep { .. })).unwrap_or_else(|| plan.weights());
         self.status.expected_ms = evaluate(fleet, inputs, &in_force).mean_ms;
         if let Decision::Publish(why) = decision {
-            let content = build::snapshot(fleet, &plan, 0, 0, &why.to_string());
+            let content = build::snapshot(fleet, plan, 0, 0, &why.to_string());
             let snapshot = self.publisher.publish(content).await.map_err(|error| format!("cannot publish: {error}"))?;
             let generation = Generation(snapshot.generation);
             tracing::info!(%generation, objective_ms = snapshot.objective_ms, reason, "published");
+            for refused in bill::shed_bill(fleet, inputs, plan) {
+                tracing::warn!(%generation, "{refused}");
+            }
             self.status.published += 1;
         }
         Ok(reason)

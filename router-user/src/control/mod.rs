@@ -10,6 +10,7 @@ mod leader;
 mod pins;
 mod publisher;
 mod server;
+mod solver;
 
 pub use controller::{Command, CommandError, ControlStatus, Controller, ControllerHandle};
 pub use demand::{DemandEstimate, ReportError};

@@ -1,0 +1,94 @@
+//! The thread that plans: it owns the optimiser, which starts each plan from where the last one ended.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::config::Config;
+use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, plan_greedily};
+
+/// Share of the period between two plans that the solver may take: the rest is for the check, and for everything else of a tick.
+const BUDGET_FRAC: f64 = 0.8;
+
+/// A period shorter than this still gives the solver this long: a first plan of a large fleet takes most of it.
+const LEAST_BUDGET: Duration = Duration::from_secs(1);
+
+/// Plans that wait: the controller asks for one at a time.
+const QUEUE: usize = 1;
+
+/// Access to the thread; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Solver {
+    jobs: SyncSender<Job>,
+}
+
+struct Job {
+    inputs: Inputs,
+    held: Option<Vec<RouteWeights>>,
+    done: oneshot::Sender<Result<Plan, String>>,
+}
+
+impl Solver {
+    /// Errors: the machine has no thread left.
+    pub(super) fn start(config: Arc<Config>) -> std::io::Result<Self> {
+        let (jobs, inbox) = sync_channel(QUEUE);
+        std::thread::Builder::new().name("ilb-solver".to_owned()).spawn(move || work(&config, &inbox))?;
+        Ok(Self { jobs })
+    }
+
+    /// Plans for `inputs` from the `held` weights. Where the optimiser fails, the plan is one that was made without it.
+    ///
+    /// Errors: why there is no plan at all.
+    pub(super) async fn plan(&self, inputs: Inputs, held: Option<Vec<RouteWeights>>) -> Result<Plan, String> {
+        let (done, answer) = oneshot::channel();
+        let gone = |_| "the solver thread is gone".to_owned();
+        // The queue has room: the last plan was waited for.
+        self.jobs.send(Job { inputs, held, done }).map_err(|_| gone(()))?;
+        answer.await.map_err(|_| gone(()))?
+    }
+}
+
+fn work(config: &Config, inbox: &Receiver<Job>) {
+    let budget = config.control.period.mul_f64(BUDGET_FRAC).max(LEAST_BUDGET);
+    let mut optimiser = Optimiser::new(budget);
+    while let Ok(Job { inputs, held, done }) = inbox.recv() {
+        let held = held.as_deref();
+        let optimised = catch_unwind(AssertUnwindSafe(|| optimiser.plan(&config.fleet, &inputs, held)));
+        let failure = match optimised {
+            Ok(Ok(plan)) => {
+                // Whoever asked may have stopped waiting.
+                let _ = done.send(Ok(plan));
+                continue;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => {
+                optimiser = Optimiser::new(budget);
+                "the optimiser panicked".to_owned()
+            }
+        };
+        tracing::error!(failure, "planning without the solver");
+        let greedy = plan_greedily(&config.fleet, &inputs, held);
+        let _ = done.send(greedy.map_err(|error| format!("no plan: {failure}; without the solver: {error}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn plans_come_back_and_go_on_from_the_last_one() {
+        let config = crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("the example is legal");
+        let inputs = Inputs::from_fleet(&config.fleet);
+        let solver = Solver::start(Arc::new(config)).expect("a thread");
+        let first = solver.plan(inputs.clone(), None).await.expect("a plan");
+        let second = solver.plan(inputs.clone(), Some(first.weights())).await.expect("a plan");
+        assert!(second.moved_frac < 1e-9 && !second.is_greedy, "{}", second.moved_frac);
+        let broken = Inputs { demand_rps: Vec::new(), ..inputs };
+        let error = solver.plan(broken, None).await.expect_err("no inputs of this fleet");
+        assert!(error.contains("demand has 0 entries, wanted 3"), "{error}");
+    }
+}
