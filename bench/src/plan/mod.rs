@@ -186,3 +186,32 @@ fn changes(before: &[RouteWeights], after: &[RouteWeights]) -> HashMap<(ClusterI
     }
     difference.into_iter().filter(|(_, by)| by.abs() > REVERSAL_FRAC).map(|(key, by)| (key, by > 0.0)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_under_noise_stays_calm_certified_and_explained() {
+        let args = "plan --clusters 10 --engines 100 --classes 1 --ticks 40 --seed 1".split(' ');
+        let report = measure(&Args::parse_from(args)).expect("a fleet with room");
+        assert!(report.gap_max <= 5e-4 && report.unexplained == 0, "{report}");
+        assert!(report.churn_mean <= 0.005 && report.published_share <= 0.2, "{report}");
+        let (plain, cost) = (report.plain_churn_mean.expect("small"), report.cost_over_plain_mean.expect("small"));
+        assert!(plain > 20.0 * report.churn_mean && cost <= 1e-3, "{report}");
+        assert!(report.region_loss_ms > 0.0 && report.region_loss_shed_rps == 0.0, "{report}");
+    }
+
+    #[test]
+    fn pooled_engines_and_several_classes_are_planned_in_parts_and_the_same_seed_repeats() {
+        let run = || {
+            let args = "plan --clusters 12 --engines 216 --classes 4 --pooled --ticks 5 --seed 7".split(' ');
+            measure(&Args::parse_from(args)).expect("a fleet with room")
+        };
+        let (report, again) = (run(), run());
+        assert!(report.components == 2 && report.unexplained == 0 && report.gap_max <= 5e-4, "{report}");
+        assert_eq!((report.gap_max, report.churn_mean), (again.gap_max, again.churn_mean));
+        let starved = measure(&Args::parse_from("plan --engines 2 --classes 3".split(' '))).expect_err("no plan");
+        assert!(starved.to_string().contains("2 engines serve 3 classes"), "{starved}");
+    }
+}
