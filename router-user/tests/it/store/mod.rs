@@ -4,6 +4,7 @@ mod contract;
 mod disk;
 mod endpoint;
 mod etcd;
+mod standby;
 mod takeover;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
