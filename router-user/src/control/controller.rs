@@ -320,7 +320,7 @@ impl Controller {
             pins: self.pins.in_force(unix_ms(), fleet),
             ..Inputs::from_fleet(fleet)
         };
-        let assumed = build::assume_ready(fleet, &mut inputs);
+        let assumed = health::assume_ready(fleet, &mut inputs);
         if !assumed.is_empty() {
             tracing::warn!(engines = assumed.len(), "no engine of a class answers its health probe; planning as if all did");
         }
@@ -349,8 +349,7 @@ impl Controller {
         }
         if let Some(reason) = &self.status.stands_by {
             self.status.last_decision = format!("stands by: {reason}");
-            self.describe();
-            self.status_sender.send_replace(self.status.clone());
+            self.tell_status();
             return;
         }
         let inputs = self.inputs();
@@ -369,8 +368,7 @@ impl Controller {
             tracing::error!(%failure, "keeping the previous weights");
             failure
         });
-        self.describe();
-        self.status_sender.send_replace(self.status.clone());
+        self.tell_status();
     }
 
     /// What a new leader does before its first plan.
@@ -409,7 +407,8 @@ impl Controller {
         Ok(reason)
     }
 
-    fn describe(&mut self) {
+    /// Brings the status up to date and hands it to whoever watches.
+    fn tell_status(&mut self) {
         let (fleet, now) = (&self.config.fleet, self.clock.now());
         let demand = self.demand.demand_rps(now);
         self.status.clusters = (fleet.cluster_ids())
@@ -422,6 +421,7 @@ impl Controller {
         self.status.engines = (fleet.engines.iter().zip(&self.health))
             .map(|(engine, health)| EngineHealth { engine: engine.name.clone(), ready: health.verdict() == Verdict::Ready })
             .collect();
+        self.status_sender.send_replace(self.status.clone());
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::model::EngineId;
+use crate::model::{EngineId, Fleet};
+use crate::plan::Inputs;
 
 /// Refusals in a row that take an engine out of the plan; one alone is as likely a restart of a moment.
 const REFUSALS: u32 = 2;
@@ -70,6 +71,24 @@ pub(super) struct Probe {
     pub(super) answer: Answer,
 }
 
+/// Counts every engine of a class as ready when none of that class's engines is: then the probe is the likelier fault, and if it is
+/// not, trying costs nothing. Returns the engines that were assumed to be ready.
+pub(super) fn assume_ready(fleet: &Fleet, inputs: &mut Inputs) -> Vec<EngineId> {
+    let mut assumed = Vec::new();
+    for class in fleet.class_ids() {
+        let eligible: Vec<EngineId> = fleet.engine_ids().filter(|&e| fleet.ineligible(class, e).is_none()).collect();
+        if eligible.iter().all(|e| inputs.ready[e.index()] == 0 || assumed.contains(e)) {
+            for engine in eligible {
+                inputs.ready[engine.index()] = fleet.engines[engine.index()].replicas;
+                if !assumed.contains(&engine) {
+                    assumed.push(engine);
+                }
+            }
+        }
+    }
+    assumed
+}
+
 /// Probes `GET /health` of one engine every `period`, until the receiver is gone.
 pub(super) async fn watch(engine: EngineId, address: SocketAddr, period: Duration, probes: mpsc::Sender<Probe>) {
     let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().pool_max_idle_per_host(0).build();
@@ -112,5 +131,17 @@ mod tests {
         assert_eq!(verdicts(&[Silent; 5])[4], Some(Verdict::Silent));
         let found = verdicts(&[Silent, Silent, Silent, Silent, Silent, Refused, Refused]);
         assert_eq!(found[6], Some(Verdict::Gone), "hard evidence wins");
+    }
+
+    #[test]
+    fn a_class_whose_engines_are_all_gone_is_planned_as_if_they_were_not() {
+        let fleet = crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
+        let ready = |ready: [u32; 3]| {
+            let mut inputs = Inputs { ready: ready.to_vec(), ..Inputs::from_fleet(&fleet) };
+            let assumed = assume_ready(&fleet, &mut inputs).len();
+            (inputs.ready, assumed)
+        };
+        assert_eq!(ready([0, 0, 0]), (vec![1, 1, 1], 3));
+        assert_eq!(ready([0, 1, 0]), (vec![0, 1, 0], 0));
     }
 }

@@ -76,7 +76,6 @@ pub fn first_snapshot(fleet: &Fleet, store: &DirStore) -> anyhow::Result<Snapsho
 /// A source that fails is asked again with growing pauses; what is applied meanwhile keeps serving.
 pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
     let mut backoff = BACKOFF_FIRST;
-    // The first answer from a controller replaces what was planned or stored here, whatever its generation, unless it is older.
     loop {
         let held = role.published.load().as_deref().map(Held::of).unwrap_or_default();
         match source.newer_than(held).await {

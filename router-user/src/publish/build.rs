@@ -1,8 +1,8 @@
 //! From a plan to a snapshot, and back to the weights a new plan is compared with. Pure.
 
 use super::snapshot::{Route, Share, Snapshot, Status};
-use crate::model::{EngineId, Fleet};
-use crate::plan::{Inputs, Plan, RouteWeights, Status as PlanStatus};
+use crate::model::Fleet;
+use crate::plan::{Plan, RouteWeights, Status as PlanStatus};
 
 /// The snapshot of `plan`, published as `generation` for a `reason`; to be sealed.
 pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: u64, reason: &str) -> Snapshot {
@@ -55,22 +55,4 @@ pub fn held_weights(fleet: &Fleet, snapshot: &Snapshot) -> Option<Vec<RouteWeigh
         weights: route.weights.iter().map(|s| (s.engine, s.weight)).collect(),
     };
     Some(snapshot.routes.iter().map(weights).collect())
-}
-
-/// `ready` with every engine of a class counted as ready when none of that class's engines is: then the probe is the likelier fault,
-/// and if it is not, trying costs nothing.
-pub fn assume_ready(fleet: &Fleet, inputs: &mut Inputs) -> Vec<EngineId> {
-    let mut assumed = Vec::new();
-    for class in fleet.class_ids() {
-        let eligible: Vec<EngineId> = fleet.engine_ids().filter(|&e| fleet.ineligible(class, e).is_none()).collect();
-        if eligible.iter().all(|e| inputs.ready[e.index()] == 0 || assumed.contains(e)) {
-            for engine in eligible {
-                inputs.ready[engine.index()] = fleet.engines[engine.index()].replicas;
-                if !assumed.contains(&engine) {
-                    assumed.push(engine);
-                }
-            }
-        }
-    }
-    assumed
 }
