@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::view::{EnginesView, SnapshotsView, StatusView, WeightsView};
+use crate::control::Suspicion;
 use crate::publish::Generation;
 
 /// Rows of cells in columns as wide as they need to be; numbers to the right.
@@ -67,6 +68,9 @@ impl fmt::Display for StatusView {
             }
             for engine in control.engines.iter().filter(|e| !e.ready) {
                 writeln!(f, "          engine {} does not answer its health probe", engine.engine)?;
+            }
+            for Suspicion { subject, finding } in &control.suspicions {
+                writeln!(f, "suspect   {subject}: {finding}")?;
             }
         }
         if let Some(proxy) = &self.proxy {

@@ -7,14 +7,13 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::demand::{DemandEstimate, ReportError};
-use super::health::{self, Health, MOST_SILENT_FRAC, Probe, Verdict};
+use super::health::{self, Probe, Verdict};
+use super::measured::{ClusterDemand, EngineHealth, MeasureError, Measured, Suspicion};
 use super::pins::{self, PinError, PinRequest, Pins};
 use super::publisher::{Change, Publisher};
 use super::solver::Solver;
 use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
-use crate::model::EngineId;
 use crate::plan::planner::{Decision, decide};
 use crate::plan::{Inputs, Plan, RouteWeights, bill, evaluate};
 use crate::publish::snapshot::Snapshot;
@@ -52,12 +51,8 @@ pub enum Command {
 /// Why a command was refused.
 #[derive(Debug, Error)]
 pub enum CommandError {
-    #[error("unknown cluster {0:?}")]
-    Cluster(String),
-    #[error("unknown class {0:?}")]
-    Class(String),
     #[error(transparent)]
-    Report(#[from] ReportError),
+    Report(#[from] MeasureError),
     #[error(transparent)]
     Pin(#[from] PinError),
     #[error(transparent)]
@@ -88,21 +83,9 @@ pub struct ControlStatus {
     pub expected_ms: f64,
     pub clusters: Vec<ClusterDemand>,
     pub engines: Vec<EngineHealth>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClusterDemand {
-    pub cluster: String,
-    /// False while the configured demand stands in for a measured one.
-    pub measured: bool,
-    /// Class and requests/s.
-    pub demand_rps: Vec<(String, f64)>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EngineHealth {
-    pub engine: String,
-    pub ready: bool,
+    /// Measurements that are not believed as they came.
+    #[serde(default)]
+    pub suspicions: Vec<Suspicion>,
 }
 
 /// Access to a running controller.
@@ -122,8 +105,7 @@ pub struct Controller {
     clock: Clock,
     publisher: Publisher,
     seen: watch::Sender<Generation>,
-    demand: DemandEstimate,
-    health: Vec<Health>,
+    measured: Measured,
     pins: Pins,
     solver: Solver,
     status: ControlStatus,
@@ -148,8 +130,7 @@ impl Controller {
         }
         let controller = Self {
             clock,
-            demand: DemandEstimate::new(&config.fleet),
-            health: vec![Health::default(); config.fleet.engines.len()],
+            measured: Measured::new(Arc::clone(&config)),
             pins: Pins::load(&config.store.dir, &config.fleet),
             solver: Solver::start(Arc::clone(&config)).expect("the machine has room for one thread"),
             status: ControlStatus::default(),
@@ -186,9 +167,9 @@ impl Controller {
     }
 
     /// Takes a probe's outcome; true when it changes the plan's inputs.
-    fn observe(&mut self, Probe { engine, answer }: Probe) -> bool {
-        let Some(verdict) = self.health[engine.index()].observe(answer) else { return false };
-        let name = &self.config.fleet.engines[engine.index()].name;
+    fn observe(&mut self, probe: Probe) -> bool {
+        let Some(verdict) = self.measured.probe(probe) else { return false };
+        let name = &self.config.fleet.engines[probe.engine.index()].name;
         match verdict {
             Verdict::Ready => tracing::info!(engine = name, "engine answers again"),
             Verdict::Gone => tracing::warn!(engine = name, "engine refuses its health probe; planning without it"),
@@ -294,51 +275,18 @@ impl Controller {
 
     fn take_report(&mut self, report: &DemandReport) -> Result<(), CommandError> {
         note(&self.seen, Generation(report.generation));
-        let fleet = &self.config.fleet;
-        let cluster = fleet.cluster(&report.cluster).ok_or_else(|| CommandError::Cluster(report.cluster.clone()))?;
-        let mut arrivals = vec![0; fleet.classes.len()];
-        for (name, count) in &report.arrivals {
-            let class = fleet.class(name).ok_or_else(|| CommandError::Class(name.clone()))?;
-            arrivals[class.index()] += count;
-        }
-        Ok(self.demand.report(self.clock.now(), cluster, &report.instance, report.window_ms, &arrivals)?)
+        Ok(self.measured.report(self.clock.now(), report)?)
     }
 
+    /// The inputs of the next plan. What is suspicious in them is logged once, and shown for as long as it lasts.
     fn inputs(&mut self) -> Inputs {
-        let trusts_silence = self.trusts_silence();
-        let fleet = &self.config.fleet;
-        let ready = |engine: EngineId| match self.health[engine.index()].verdict() {
-            Verdict::Gone => 0,
-            Verdict::Silent if trusts_silence => 0,
-            Verdict::Silent | Verdict::Ready => fleet.engines[engine.index()].replicas,
-        };
-        let mut inputs = Inputs {
-            demand_rps: self.demand.demand_rps(self.clock.now()),
-            ready: fleet.engine_ids().map(ready).collect(),
-            headroom_frac: self.config.control.headroom_frac,
-            move_limit_frac: self.config.control.move_limit_frac,
-            pins: self.pins.in_force(unix_ms(), fleet),
-            ..Inputs::from_fleet(fleet)
-        };
-        let assumed = health::assume_ready(fleet, &mut inputs);
-        if !assumed.is_empty() {
-            tracing::warn!(engines = assumed.len(), "no engine of a class answers its health probe; planning as if all did");
+        let pins = self.pins.in_force(unix_ms(), &self.config.fleet);
+        let (inputs, suspicions) = self.measured.inputs(self.clock.now(), pins);
+        for Suspicion { subject, finding } in suspicions.iter().filter(|found| !self.status.suspicions.contains(found)) {
+            tracing::warn!(subject, finding, "suspicious input");
         }
+        self.status.suspicions = suspicions;
         inputs
-    }
-
-    /// False when so much capacity is silent that the probes are the likelier fault, as on a machine that is out of CPU.
-    fn trusts_silence(&self) -> bool {
-        let fleet = &self.config.fleet;
-        let capacity = |engine: &EngineId| fleet.profile_of(*engine).capacity_rps;
-        let silent = fleet.engine_ids().filter(|e| self.health[e.index()].verdict() == Verdict::Silent);
-        let silent_rps: f64 = silent.map(|e| capacity(&e)).sum();
-        let all_rps: f64 = fleet.engine_ids().map(|e| capacity(&e)).sum();
-        if silent_rps > MOST_SILENT_FRAC * all_rps {
-            tracing::warn!(silent_rps, all_rps, "more than half of the capacity is silent; planning as if it answered");
-            return false;
-        }
-        true
     }
 
     async fn replan(&mut self) {
@@ -409,18 +357,8 @@ impl Controller {
 
     /// Brings the status up to date and hands it to whoever watches.
     fn tell_status(&mut self) {
-        let (fleet, now) = (&self.config.fleet, self.clock.now());
-        let demand = self.demand.demand_rps(now);
-        self.status.clusters = (fleet.cluster_ids())
-            .map(|cluster| ClusterDemand {
-                cluster: fleet.clusters[cluster.index()].name.clone(),
-                measured: self.demand.is_measured(now, cluster),
-                demand_rps: fleet.classes.iter().map(|c| c.name.clone()).zip(demand[cluster.index()].iter().copied()).collect(),
-            })
-            .collect();
-        self.status.engines = (fleet.engines.iter().zip(&self.health))
-            .map(|(engine, health)| EngineHealth { engine: engine.name.clone(), ready: health.verdict() == Verdict::Ready })
-            .collect();
+        self.status.clusters = self.measured.clusters(self.clock.now());
+        self.status.engines = self.measured.engines();
         self.status_sender.send_replace(self.status.clone());
     }
 }

@@ -19,7 +19,7 @@ pub(super) const MOST_SILENT_FRAC: f64 = 0.5;
 
 /// What one probe met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub enum Answer {
     /// Any status below 500: an engine without such a path still answers.
     Healthy,
     /// Connection refused or broken, or a status of 500 and above: hard evidence.
@@ -30,7 +30,7 @@ pub(super) enum Answer {
 
 /// What the plan should think of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     Ready,
     Gone,
     Silent,
@@ -66,9 +66,9 @@ impl Health {
 
 /// The outcome of one probe.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
-    pub(super) engine: EngineId,
-    pub(super) answer: Answer,
+pub struct Probe {
+    pub engine: EngineId,
+    pub answer: Answer,
 }
 
 /// Counts every engine of a class as ready when none of that class's engines is: then the probe is the likelier fault, and if it is

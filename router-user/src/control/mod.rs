@@ -1,12 +1,13 @@
 //! The control plane: measure, plan, check, publish; every period, and at once when an engine's health or a pin changes.
 //!
-//! One task owns all state and takes events one at a time ([`controller`]). Probes, HTTP requests and operators only send it events;
+//! One task owns all state and takes events one at a time ([`controller`]); what it has measured is pure state ([`measured`]). Probes, HTTP requests and operators only send it events;
 //! planning runs on a thread of its own, so that reports and probes are taken meanwhile. Nothing here is on a request's path.
 
 mod controller;
 mod demand;
 mod health;
 mod leader;
+mod measured;
 mod pins;
 mod publisher;
 mod server;
@@ -14,5 +15,7 @@ mod solver;
 
 pub use controller::{Command, CommandError, ControlStatus, Controller, ControllerHandle};
 pub use demand::{DemandEstimate, ReportError};
+pub use health::{Answer, Probe, Verdict};
+pub use measured::{ClusterDemand, EngineHealth, MeasureError, Measured, Suspicion};
 pub use pins::{PinError, PinRequest};
 pub use server::{router, serve};

@@ -1,0 +1,198 @@
+//! Everything the control plane has measured, and the inputs of a plan made of it. Pure: `now` comes in, nothing is sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::demand::{DemandEstimate, ReportError};
+use super::health::{self, Health, MOST_SILENT_FRAC, Probe, Verdict};
+use crate::config::Config;
+use crate::model::EngineId;
+use crate::plan::{Inputs, Pin};
+use crate::publish::store::DemandReport;
+
+/// The control plane's measurements; owned by one task.
+#[derive(Debug)]
+pub struct Measured {
+    config: Arc<Config>,
+    demand: DemandEstimate,
+    health: Vec<Health>,
+}
+
+/// Something that was measured and is not believed, or believed with a reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspicion {
+    /// What it is about, such as `engine e2` or `cluster b`.
+    pub subject: String,
+    /// What is wrong with it, and what the plan makes of it.
+    pub finding: String,
+}
+
+/// Why a report is refused.
+#[derive(Debug, Error)]
+pub enum MeasureError {
+    #[error("unknown cluster {0:?}")]
+    Cluster(String),
+    #[error("unknown class {0:?}")]
+    Class(String),
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterDemand {
+    pub cluster: String,
+    /// False while the configured demand stands in for a measured one.
+    pub measured: bool,
+    /// Class and requests/s.
+    pub demand_rps: Vec<(String, f64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineHealth {
+    pub engine: String,
+    pub ready: bool,
+}
+
+impl Measured {
+    /// Nothing is measured yet: configured demand, every engine ready.
+    pub fn new(config: Arc<Config>) -> Self {
+        let fleet = &config.fleet;
+        Self { demand: DemandEstimate::new(fleet), health: vec![Health::default(); fleet.engines.len()], config }
+    }
+
+    /// Takes a data plane's report of what arrived until `now`.
+    ///
+    /// Errors: it names something unknown, or its window or the number of data planes is out of bounds; nothing changes.
+    pub fn report(&mut self, now: Duration, report: &DemandReport) -> Result<(), MeasureError> {
+        let fleet = &self.config.fleet;
+        let cluster = fleet.cluster(&report.cluster).ok_or_else(|| MeasureError::Cluster(report.cluster.clone()))?;
+        let mut arrivals = vec![0_u64; fleet.classes.len()];
+        for (name, count) in &report.arrivals {
+            let class = fleet.class(name).ok_or_else(|| MeasureError::Class(name.clone()))?;
+            arrivals[class.index()] = arrivals[class.index()].saturating_add(*count);
+        }
+        Ok(self.demand.report(now, cluster, &report.instance, report.window_ms, &arrivals)?)
+    }
+
+    /// Takes a probe's outcome. Returns the engine's verdict where it changed, and so changes the plan's inputs.
+    pub fn probe(&mut self, Probe { engine, answer }: Probe) -> Option<Verdict> {
+        self.health[engine.index()].observe(answer)
+    }
+
+    /// What a plan is to be made from, and what of it is not to be believed without more.
+    pub fn inputs(&self, now: Duration, pins: Vec<Pin>) -> (Inputs, Vec<Suspicion>) {
+        let mut suspicions = Vec::new();
+        let trusts_silence = self.trusts_silence(&mut suspicions);
+        let fleet = &self.config.fleet;
+        let ready = |engine: EngineId| match self.health[engine.index()].verdict() {
+            Verdict::Gone => 0,
+            Verdict::Silent if trusts_silence => 0,
+            Verdict::Silent | Verdict::Ready => fleet.engines[engine.index()].replicas,
+        };
+        let mut inputs = Inputs {
+            demand_rps: self.demand.demand_rps(now),
+            ready: fleet.engine_ids().map(ready).collect(),
+            headroom_frac: self.config.control.headroom_frac,
+            move_limit_frac: self.config.control.move_limit_frac,
+            pins,
+            ..Inputs::from_fleet(fleet)
+        };
+        suspicions.extend(health::assume_ready(fleet, &mut inputs).into_iter().map(|engine| Suspicion {
+            subject: format!("engine {}", fleet.engines[engine.index()].name),
+            finding: "gone, as is every other engine of a class; planned as if it answered".to_owned(),
+        }));
+        (inputs, suspicions)
+    }
+
+    /// False when so much capacity is silent that the probes are the likelier fault, as on a machine that is out of CPU.
+    fn trusts_silence(&self, suspicions: &mut Vec<Suspicion>) -> bool {
+        let fleet = &self.config.fleet;
+        let capacity = |engine: &EngineId| fleet.profile_of(*engine).capacity_rps;
+        let silent = fleet.engine_ids().filter(|e| self.health[e.index()].verdict() == Verdict::Silent);
+        let silent_rps: f64 = silent.map(|e| capacity(&e)).sum();
+        let all_rps: f64 = fleet.engine_ids().map(|e| capacity(&e)).sum();
+        if silent_rps <= MOST_SILENT_FRAC * all_rps {
+            return true;
+        }
+        suspicions.push(Suspicion {
+            subject: "health probes".to_owned(),
+            finding: "more than half of the capacity is silent; planned as if it answered".to_owned(),
+        });
+        false
+    }
+
+    /// Demand as it is planned with, for operators.
+    pub fn clusters(&self, now: Duration) -> Vec<ClusterDemand> {
+        let fleet = &self.config.fleet;
+        let classes = || fleet.classes.iter().map(|class| class.name.clone());
+        fleet
+            .cluster_ids()
+            .zip(self.demand.demand_rps(now))
+            .map(|(cluster, demand_rps)| ClusterDemand {
+                cluster: fleet.clusters[cluster.index()].name.clone(),
+                measured: self.demand.is_measured(now, cluster),
+                demand_rps: classes().zip(demand_rps).collect(),
+            })
+            .collect()
+    }
+
+    /// Health as the probes see it, for operators.
+    pub fn engines(&self) -> Vec<EngineHealth> {
+        let of = |(engine, health): (&crate::model::Engine, &Health)| EngineHealth {
+            engine: engine.name.clone(),
+            ready: health.verdict() == Verdict::Ready,
+        };
+        self.config.fleet.engines.iter().zip(&self.health).map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::health::Answer;
+    use super::*;
+
+    fn measured() -> Measured {
+        Measured::new(Arc::new(crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal")))
+    }
+
+    fn probe(measured: &mut Measured, engine: usize, answer: Answer, times: usize) {
+        for _ in 0..times {
+            measured.probe(Probe { engine: EngineId::of(engine), answer });
+        }
+    }
+
+    #[test]
+    fn silence_of_more_than_half_of_the_capacity_is_not_believed_and_refusal_is() {
+        let mut measured = measured();
+        probe(&mut measured, 0, Answer::Silent, 5);
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new());
+        assert_eq!((inputs.ready, suspicions.len()), (vec![0, 1, 1], 0));
+        probe(&mut measured, 1, Answer::Silent, 5);
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new());
+        assert_eq!((inputs.ready, suspicions[0].subject.as_str()), (vec![1, 1, 1], "health probes"));
+        probe(&mut measured, 1, Answer::Refused, 2);
+        assert_eq!(measured.inputs(Duration::ZERO, Vec::new()).0.ready, [0, 0, 1]);
+        probe(&mut measured, 0, Answer::Refused, 2);
+        probe(&mut measured, 2, Answer::Refused, 2);
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new());
+        assert_eq!((inputs.ready, suspicions.len()), (vec![1, 1, 1], 3), "every engine gone is the probe's fault, and says so");
+    }
+
+    #[test]
+    fn a_report_that_names_what_is_unknown_changes_nothing() {
+        let mut measured = measured();
+        let report = |cluster: &str, class: &str| DemandReport {
+            cluster: cluster.to_owned(),
+            instance: "p".to_owned(),
+            window_ms: 1_000,
+            arrivals: vec![("chat".to_owned(), 5), (class.to_owned(), 5)],
+            generation: 0,
+        };
+        assert!(matches!(measured.report(Duration::ZERO, &report("x", "chat")), Err(MeasureError::Cluster(name)) if name == "x"));
+        assert!(matches!(measured.report(Duration::ZERO, &report("b", "y")), Err(MeasureError::Class(name)) if name == "y"));
+        assert!(!measured.clusters(Duration::ZERO)[1].measured);
+    }
+}
