@@ -11,8 +11,8 @@ use crate::publish::store::{Election, EtcdStore, Term};
 /// First and longest pause after etcd gave no answer.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MOST: Duration = Duration::from_secs(1);
-/// A lease is prolonged this many times within its length, so that one lost answer does not end a term.
-const PROLONGED: u32 = 3;
+/// A leader shows this many signs of life within its lease, so that one that is late does not end a term.
+const SIGNS: u32 = 6;
 
 /// Who leads, as this controller knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,7 +27,8 @@ pub(super) struct Lead {
 
 /// Stands for election as `name`, leads while etcd agrees, and stands again; tells through `lead`, until nobody listens.
 ///
-/// A term ends when its lease was not prolonged in time by this process's own clock, so it ends here before it ends in etcd.
+/// A term ends when the last sign of life that etcd has taken is too old by this process's own clock, so it ends here before anybody
+/// else takes over.
 pub(super) async fn stand(
     store: EtcdStore,
     name: String,
@@ -50,7 +51,10 @@ pub(super) async fn stand(
                     tracing::info!(leader, "standing by");
                 }
                 lead.send_replace(Lead { other: Some(leader), ..Lead::default() });
-                store.vacancy(revision).await
+                tokio::select! {
+                    outcome = store.vacancy(revision, length) => outcome,
+                    () = lead.closed() => Ok(()),
+                }
             }
             Err(error) => Err(error),
         };
@@ -75,14 +79,14 @@ async fn hold(store: &EtcdStore, mut term: Term, length: Duration, lead: &watch:
         let until = term.until;
         lead.send_replace(Lead { term: Some(term.clone()), ..Lead::default() });
         tokio::select! {
-            () = tokio::time::sleep_until((Instant::now() + length / PROLONGED).min(until)) => {}
+            () = tokio::time::sleep_until((Instant::now() + length / SIGNS).min(until)) => {}
             () = lead.closed() => break,
         }
         let prolonged = loop {
             match tokio::time::timeout_at(until, store.prolong(&term, length)).await {
                 Ok(Ok(prolonged)) => break prolonged,
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "the lease was not prolonged; asking again while it lasts");
+                    tracing::warn!(%error, "no sign of life was taken; trying again while the term lasts");
                     tokio::time::sleep(BACKOFF_FIRST).await;
                 }
                 Err(_) => break None,

@@ -28,7 +28,7 @@ fn one_leads_and_its_epoch_is_above_all_before() {
         assert_eq!(leader, "one");
         // It hears at once when the leader resigns, and of the generations that others hold.
         let (waiting, clock) = (two.clone(), Clock::start());
-        let vacancy = tokio::task::spawn_local(async move { waiting.vacancy(revision).await });
+        let vacancy = tokio::task::spawn_local(async move { waiting.vacancy(revision, 5 * length).await });
         one.resign(&first).await.expect("resigned");
         vacancy.await.expect("no panic").expect("told");
         assert!(clock.now() < length, "told after {:?}", clock.now());
@@ -138,7 +138,7 @@ fn an_etcd_that_dies_hangs_or_compacts_costs_errors_and_nothing_else() {
         let mut raw = etcd.raw().await;
         let revision = raw.get("/test/head", None).await.expect("answered").header().expect("a header").revision();
         raw.compact(revision, Some(CompactionOptions::new().with_physical())).await.expect("compacted");
-        store.vacancy(1).await.expect_err("compacted away");
+        store.vacancy(1, Duration::from_secs(2)).await.expect_err("compacted away");
         assert!(store.newer_than(held.clone()).await.expect("readable").is_some());
 
         // Dead: an error at once or in time, and the same client goes on when it is back.

@@ -5,9 +5,19 @@ use std::time::Duration;
 use etcd_client::{Compare, CompareOp, DeleteOptions, EventType, PutOptions, Txn, TxnOp, TxnOpResponse, WatchOptions};
 use tokio::time::Instant;
 
-use super::{EtcdStore, Head, LONG_POLL, NO_HEAD, after_all, ended, failed, within};
+use super::{EtcdStore, Head, NO_HEAD, after_all, ended, failed, within};
 use crate::publish::Generation;
 use crate::publish::store::StoreError;
+
+/// Share of a lease after which a leader that shows no sign of life is deposed. What is left of the lease is for the election, so that
+/// another controller leads before it is over. etcd's own expiry would be too late: it grants whole seconds, and no fewer than one and a
+/// half election timeouts, and looks for what has expired twice a second.
+const SILENCE_FRAC: f64 = 0.6;
+
+/// How long a leader with a lease of `length` may be silent.
+fn silence(length: Duration) -> Duration {
+    length.mul_f64(SILENCE_FRAC)
+}
 
 /// A controller's time as the leader: its epoch, and what proves to etcd that it still leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +26,7 @@ pub struct Term {
     /// Revision at which the election key was created; no other leader's key has the same.
     revision: i64,
     lease: i64,
-    /// Until when this leader may believe that it leads, unless it prolongs the lease.
+    /// Until when this leader may believe that it leads, unless it shows a sign of life.
     pub until: Instant,
 }
 
@@ -92,7 +102,7 @@ impl EtcdStore {
             && answer.succeeded()
         {
             let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-            return Ok(Election::Won(Term { epoch: next, revision, lease, until: asked + length }));
+            return Ok(Election::Won(Term { epoch: next, revision, lease, until: asked + silence(length) }));
         }
         // Whether it was lost or its outcome is unknown: without the lease there is no key of ours.
         within("give back a lease", self.client.lease_client().revoke(lease)).await?;
@@ -100,20 +110,35 @@ impl EtcdStore {
         Ok(Election::Lost { leader: "another controller".to_owned(), revision })
     }
 
-    /// Waits until the leader seen at `revision` is gone, but no longer than [`LONG_POLL`].
+    /// Waits until the leader seen at `revision`, whose lease is of `length`, is gone. A leader that is silent is deposed; should it live
+    /// after all, etcd refuses whatever it writes from then on.
     ///
     /// Errors: etcd does not answer, or has compacted that revision.
-    pub async fn vacancy(&self, revision: i64) -> Result<(), StoreError> {
-        let give_up = Instant::now() + LONG_POLL;
+    pub async fn vacancy(&self, revision: i64, length: Duration) -> Result<(), StoreError> {
         let mut watch = self.watch(self.key("leader"), revision, WatchOptions::new()).await?;
+        let (mut last, mut silent) = (revision, Instant::now() + silence(length));
         loop {
-            let Ok(message) = tokio::time::timeout_at(give_up, watch.message()).await else { return Ok(()) };
+            let Ok(message) = tokio::time::timeout_at(silent, watch.message()).await else {
+                return self.depose(last).await;
+            };
             let message = message.map_err(|source| failed("watch the leader", source))?;
             let message = message.filter(|m| !m.canceled()).ok_or_else(|| ended("watch the leader"))?;
-            if message.events().iter().any(|event| event.event_type() == EventType::Delete) {
-                return Ok(());
+            for event in message.events() {
+                if event.event_type() == EventType::Delete {
+                    return Ok(());
+                }
+                last = event.kv().map_or(last, etcd_client::KeyValue::mod_revision);
+                silent = Instant::now() + silence(length);
             }
         }
+    }
+
+    /// Ends the term of a leader that has shown no sign of life since revision `last`. A sign that was only late to arrive here keeps it.
+    async fn depose(&self, last: i64) -> Result<(), StoreError> {
+        let unchanged = Compare::mod_revision(self.key("leader"), CompareOp::Less, last + 1);
+        let delete = TxnOp::delete(self.key("leader"), None);
+        let txn = Txn::new().when([unchanged]).and_then([delete]);
+        within("depose a silent leader", self.client.kv_client().txn(txn)).await.map(drop)
     }
 
     /// Whether a controller leads.
@@ -124,14 +149,21 @@ impl EtcdStore {
         Ok(!answer.kvs().is_empty())
     }
 
-    /// Prolongs the lease of a term by its `length`. `None` when etcd has let it expire.
+    /// Prolongs the lease of a term, which is of `length`, and shows those who stand by that its leader lives. `None` when the term is over.
     ///
     /// Errors: etcd does not answer; the term is as good as it was.
     pub async fn prolong(&self, term: &Term, length: Duration) -> Result<Option<Term>, StoreError> {
         let asked = Instant::now();
         match within("prolong the lease", self.client.lease_client().keep_alive(term.lease)).await {
-            Ok(_) => Ok(Some(Term { until: asked + length, ..term.clone() })),
-            Err(StoreError::Etcd { source, .. }) if matches!(*source, etcd_client::Error::LeaseKeepAliveError(_)) => Ok(None),
+            Err(StoreError::Etcd { source, .. }) if matches!(*source, etcd_client::Error::LeaseKeepAliveError(_)) => {
+                return Ok(None);
+            }
+            outcome => drop(outcome?),
+        }
+        let touched = PutOptions::new().with_ignore_value().with_ignore_lease();
+        match self.guarded(term, "show a sign of life", vec![], vec![TxnOp::put(self.key("leader"), [], Some(touched))]).await {
+            Ok(()) => Ok(Some(Term { until: asked + silence(length), ..term.clone() })),
+            Err(StoreError::Deposed) => Ok(None),
             Err(error) => Err(error),
         }
     }
