@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `head` | the newest generation in 16 hexadecimal digits, and how many pieces its snapshot has |
 //! | `snapshots/GENERATION/PIECE` | a piece of a snapshot's JSON, which may be larger than etcd takes at once |
-//! | `leader` | the name of the controller that leads, bound to its lease |
+//! | `leader` | the name of the controller that leads, bound to its lease; written again as a sign of life |
 //! | `epoch` | the epoch of the last leader, which only grows |
 //! | `reports/CLUSTER/INSTANCE` | the last demand report of a data plane, bound to its lease |
 //! | `pins` | weights set by hand, so that the next leader respects them too |
