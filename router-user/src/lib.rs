@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod model;
 pub mod plan;
 pub mod policy;
+pub mod probe;
 pub mod proxy;
 pub mod publish;
 pub mod telemetry;
