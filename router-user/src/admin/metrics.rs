@@ -1,6 +1,7 @@
 //! Everything Prometheus scrapes, from the same sources as the commands. Names start with `ilb_`; counters end in `_total`.
 
 use super::server::{AdminState, age};
+use crate::control::EngineHealth;
 use crate::data::DataRole;
 use crate::publish::snapshot::{Snapshot, Status};
 use crate::telemetry::Exposition;
@@ -67,6 +68,21 @@ fn control(out: &mut Exposition, status: &crate::control::ControlStatus) {
     let mut ready = out.gauge("ilb_control_engine_ready", "1 while an engine answers its health probe.");
     for engine in &status.engines {
         ready.sample(&[("engine", &engine.engine)], u8::from(engine.ready));
+    }
+    type Read = fn(&EngineHealth) -> Option<f64>;
+    let said: [(&str, &str, Read); 4] = [
+        ("ilb_control_engine_ready_replicas", "Ready replicas by the engine's own account.", |e| e.ready_replicas.map(f64::from)),
+        ("ilb_control_engine_running", "Requests that an engine says it works on.", |e| e.signals.as_ref()?.running),
+        ("ilb_control_engine_waiting", "Requests that an engine says wait inside it.", |e| e.signals.as_ref()?.waiting),
+        ("ilb_control_engine_kv_usage_ratio", "Share of its KV cache that an engine says is in use.", |e| {
+            e.signals.as_ref()?.kv_usage_frac
+        }),
+    ];
+    for (name, help, read) in said {
+        let mut family = out.gauge(name, help);
+        for (engine, value) in status.engines.iter().filter_map(|e| Some((e, read(e)?))) {
+            family.sample(&[("engine", &engine.engine)], value);
+        }
     }
 }
 

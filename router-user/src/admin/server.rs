@@ -120,17 +120,23 @@ async fn engines(State(state): State<AdminState>) -> Json<EnginesView> {
     let Some(snapshot) = state.snapshot() else { return Json(EnginesView::default()) };
     let health = state.controller.as_ref().map(|c| c.status.borrow().engines.clone());
     let live = state.data.as_ref().map(|data| data.live_engines());
-    let view = |entry: &crate::publish::snapshot::EngineEntry| EngineView {
-        engine: entry.name.clone(),
-        region: entry.region.clone(),
-        address: entry.address,
-        capacity_rps: entry.capacity_rps,
-        load_rps: entry.load_rps,
-        utilisation: if entry.capacity_rps > 0.0 { entry.load_rps / entry.capacity_rps } else { 0.0 },
-        latency_ms: entry.latency_ms,
-        price_ms: entry.price_ms,
-        ready: health.as_ref().and_then(|h| h.iter().find(|e| e.engine == entry.name)).map(|e| e.ready),
-        live: live.as_ref().and_then(|l| l.get(&entry.name).cloned()),
+    let view = |entry: &crate::publish::snapshot::EngineEntry| {
+        let health = health.as_ref().and_then(|h| h.iter().find(|e| e.engine == entry.name));
+        EngineView {
+            engine: entry.name.clone(),
+            region: entry.region.clone(),
+            address: entry.address,
+            capacity_rps: entry.capacity_rps,
+            load_rps: entry.load_rps,
+            utilisation: if entry.capacity_rps > 0.0 { entry.load_rps / entry.capacity_rps } else { 0.0 },
+            latency_ms: entry.latency_ms,
+            price_ms: entry.price_ms,
+            ready: health.map(|e| e.ready),
+            ready_replicas: health.and_then(|e| e.ready_replicas),
+            signals: health.and_then(|e| e.signals.clone()),
+            signals_error: health.and_then(|e| e.signals_error.clone()),
+            live: live.as_ref().and_then(|l| l.get(&entry.name).cloned()),
+        }
     };
     Json(EnginesView(snapshot.engines.iter().map(view).collect()))
 }

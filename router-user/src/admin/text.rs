@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::view::{EnginesView, SnapshotsView, StatusView, WeightsView};
 use crate::control::Suspicion;
+use crate::probe::EngineSignals;
 use crate::publish::Generation;
 
 /// Rows of cells in columns as wide as they need to be; numbers to the right.
@@ -107,6 +108,9 @@ impl fmt::Display for EnginesView {
             "PLANNED/S",
             "LOAD",
             "EXPECTED MS",
+            "RUNNING",
+            "WAITING",
+            "KV",
             "IN FLIGHT",
             "PICKS",
             "FAILURES",
@@ -115,21 +119,27 @@ impl fmt::Display for EnginesView {
         ]);
         for engine in &self.0 {
             let live = engine.live.as_ref();
+            let said = |read: fn(&EngineSignals) -> Option<f64>| engine.signals.as_ref().and_then(read);
             let ready = match (engine.ready, live.map(|l| l.available)) {
-                (Some(false), _) => "no",
-                (_, Some(false)) => "out",
-                (Some(true), _) | (_, Some(true)) => "yes",
-                _ => "-",
+                (Some(false), _) => "no".to_owned(),
+                (_, Some(false)) => "out".to_owned(),
+                (Some(true), _) | (_, Some(true)) => {
+                    engine.ready_replicas.map_or("yes".to_owned(), |ready| format!("yes, {ready}"))
+                }
+                _ => "-".to_owned(),
             };
             table.rows.push(vec![
                 engine.engine.clone(),
                 engine.region.clone(),
                 engine.address.to_string(),
-                ready.to_owned(),
+                ready,
                 format!("{:.1}", engine.capacity_rps),
                 format!("{:.1}", engine.load_rps),
                 format!("{:.1}%", engine.utilisation * 100.0),
                 format!("{:.0}", engine.latency_ms),
+                or_dash(said(|s| s.running)),
+                or_dash(said(|s| s.waiting)),
+                or_dash(said(|s| s.kv_usage_frac).map(|share| format!("{:.0}%", share * 100.0))),
                 or_dash(live.map(|l| l.in_flight)),
                 or_dash(live.map(|l| l.picks)),
                 or_dash(live.map(|l| l.failures)),

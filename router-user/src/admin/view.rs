@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::control::ControlStatus;
+use crate::probe::EngineSignals;
 use crate::publish::Generation;
 use crate::publish::history::Moves;
 use crate::publish::snapshot::Status;
@@ -62,6 +63,11 @@ pub struct EngineView {
     pub price_ms: f64,
     /// The controller's verdict; `None` without one in this process.
     pub ready: Option<bool>,
+    /// Replicas that are planned with, and what the engine said last, by its own account; `None` without one.
+    pub ready_replicas: Option<u32>,
+    pub signals: Option<EngineSignals>,
+    /// Why the last attempt to ask the engine failed.
+    pub signals_error: Option<String>,
     /// Seen by this process's data plane; `None` without one.
     pub live: Option<LiveEngine>,
 }

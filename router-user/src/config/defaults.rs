@@ -30,6 +30,11 @@ pub(super) const HEADROOM_FRAC: f64 = 0.0;
 pub(super) const MOVE_PRICE_MS: f64 = 5.0;
 /// Two failed probes take an engine out of the plan: about two seconds, long after the data planes have stopped using it.
 pub(super) const HEALTH_PERIOD: Duration = Duration::from_secs(1);
+/// What engines say of themselves corrects the plan within a few periods. Faster than that, a page of metrics costs an engine more than it
+/// is worth: some stall their own event loop over it.
+pub(super) const SCRAPE_PERIOD: Duration = Duration::from_secs(5);
+/// Shortest such period; 0 turns it off.
+pub(super) const SCRAPE_PERIOD_LEAST: Duration = Duration::from_millis(500);
 
 pub(super) const STORE_DIR: &str = "run/snapshots";
 pub(super) const STORE_PREFIX: &str = "/ilb";

@@ -62,6 +62,8 @@ pub struct Control {
     /// Largest share of the demand that one plan may move while the weights in force break no rule, above 0 to 1.
     pub move_limit_frac: f64,
     pub health_period: Duration,
+    /// How often engines are asked for their metrics; `None`: never.
+    pub scrape_period: Option<Duration>,
 }
 
 /// `[store]`: where snapshots live, and where a data plane fetches them.

@@ -84,6 +84,7 @@ pub(super) struct RawControl {
     pub(super) headroom: Option<At<f64>>,
     pub(super) move_limit: Option<At<f64>>,
     pub(super) health_period: Option<At<Duration>>,
+    pub(super) scrape_period: Option<At<Duration>>,
 }
 
 #[derive(Default)]
@@ -211,6 +212,7 @@ fn control(section: &Section<'_>) -> RawControl {
         headroom: section.number("headroom"),
         move_limit: section.number("move_limit"),
         health_period: section.duration("health_period", 100 * millis..hour),
+        scrape_period: section.duration("scrape_period", Duration::ZERO..hour),
     };
     section.refuse_unknown();
     control

@@ -65,7 +65,8 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
     writeln!(out, "[admin]\nsocket = {}\nlisten = \"{listen}\"\n", text(&admin.socket.to_string_lossy()))?;
     writeln!(out, "[control]\nperiod = {}\nlisten = \"{}\"", duration(control.period), control.listen)?;
     writeln!(out, "headroom = {}\nmove_limit = {}", control.headroom_frac, control.move_limit_frac)?;
-    writeln!(out, "health_period = {}\n", duration(control.health_period))?;
+    writeln!(out, "health_period = {}", duration(control.health_period))?;
+    writeln!(out, "scrape_period = {}\n", duration(control.scrape_period.unwrap_or_default()))?;
     writeln!(out, "[store]\ndir = {}\nurl = {}", text(&store.dir.to_string_lossy()), text(&store.url))?;
     writeln!(out, "etcd = {}", list(store.etcd.iter().map(|address| format!("\"{address}\""))))?;
     writeln!(out, "prefix = {}\nlease = {}", text(&store.prefix), duration(store.lease))?;

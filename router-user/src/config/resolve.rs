@@ -61,6 +61,14 @@ pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
         }
         at.value
     });
+    let scrape_period = control.scrape_period.as_ref().map_or(defaults::SCRAPE_PERIOD, |at| {
+        if !at.value.is_zero() && at.value < defaults::SCRAPE_PERIOD_LEAST {
+            let (found, least) =
+                (humantime::format_duration(at.value), humantime::format_duration(defaults::SCRAPE_PERIOD_LEAST));
+            reader.mistake(&at.place, format!("is \"{found}\"; wanted at least \"{least}\", or \"0s\" to leave engines alone"));
+        }
+        at.value
+    });
     let kernel_class = match (&kernel.class, &fleet) {
         (Some(at), Some(fleet)) => fleet.class(&at.value).or_else(|| {
             let known = fleet.classes.iter().map(|c| c.name.as_str());
@@ -90,6 +98,7 @@ pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
             headroom_frac: checks.fraction(&control.headroom, defaults::HEADROOM_FRAC),
             move_limit_frac: checks.positive_fraction(&control.move_limit, MOVE_LIMIT_FRAC),
             health_period: duration(&control.health_period, defaults::HEALTH_PERIOD),
+            scrape_period: (!scrape_period.is_zero()).then_some(scrape_period),
         },
         store: Store {
             dir: text(&store.dir, defaults::STORE_DIR).into(),

@@ -53,6 +53,7 @@ fn the_example_resolves_with_defaults_and_prints_back_to_itself() {
 #[case::bad_address("127.0.0.1:18002", "localhost:18002", &["engine[1].address", "IP:PORT"])]
 #[case::bad_name("name = \"e2\"", "name = \"e 2\"", &["engine[1].name", "letters"])]
 #[case::bad_period("[[class]]", "[control]\nperiod = \"fast\"\n[[class]]", &["control.period", "\"fast\"", "\"250ms\""])]
+#[case::scrape_period_short("[[class]]", "[control]\nscrape_period = \"50ms\"\n[[class]]", &["control.scrape_period", "\"50ms\"", "\"500ms\"", "\"0s\""])]
 #[case::bad_headroom("[[class]]", "[control]\nheadroom = 1\n[[class]]", &["control.headroom", "fraction"])]
 #[case::move_limit_zero("[[class]]", "[control]\nmove_limit = 0\n[[class]]", &["control.move_limit", "above 0"])]
 #[case::move_limit_above_one("[[class]]", "[control]\nmove_limit = 1.1\n[[class]]", &["control.move_limit", "at most 1"])]
@@ -88,4 +89,15 @@ fn broken_toml_and_an_empty_file_are_mistakes_with_a_place() {
     for kind in ["cluster", "engine", "class"] {
         assert!(empty.iter().any(|m| m.contains(&format!("[[{kind}]]"))), "{empty:#?}");
     }
+}
+
+#[rstest]
+#[case::left_out("", Some(5_000))]
+#[case::off("scrape_period = \"0s\"", None)]
+#[case::shortest("scrape_period = \"500ms\"", Some(500))]
+#[case::longest("scrape_period = \"1h\"", Some(3_600_000))]
+fn engines_are_asked_for_metrics_as_often_as_the_file_says(#[case] line: &str, #[case] wanted_ms: Option<u64>) {
+    let config = parse(&format!("{EXAMPLE}\n[control]\n{line}\n")).expect("legal");
+    assert_eq!(config.control.scrape_period, wanted_ms.map(std::time::Duration::from_millis));
+    assert_eq!(parse(&config.to_toml()).expect("legal"), config);
 }

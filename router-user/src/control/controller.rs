@@ -16,6 +16,7 @@ use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
 use crate::plan::planner::{Decision, decide};
 use crate::plan::{Inputs, Plan, RouteWeights, bill, evaluate};
+use crate::probe::{self, Scrape};
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, LONG_POLL, Reports, Store, StoreError};
 use crate::publish::{Generation, build};
@@ -123,10 +124,15 @@ impl Controller {
         let snapshots = publisher.snapshots();
         let (commands, inbox) = mpsc::channel(QUEUE);
         let (probe_sender, probes) = mpsc::channel(QUEUE);
+        let (scrape_sender, scrapes) = mpsc::channel(QUEUE);
+        let client = probe::client();
         let (status_sender, status) = watch::channel(ControlStatus::default());
         for engine in config.fleet.engine_ids() {
             let address = config.fleet.engines[engine.index()].address;
             tokio::spawn(health::watch(engine, address, config.control.health_period, probe_sender.clone()));
+            if let Some(period) = config.control.scrape_period {
+                tokio::spawn(probe::watch(client.clone(), engine, address, period, scrape_sender.clone()));
+            }
         }
         let controller = Self {
             clock,
@@ -143,17 +149,23 @@ impl Controller {
             tokio::spawn(take_reports(reports, commands.clone()));
         }
         let dir = controller.publisher.dir().clone();
-        tokio::spawn(controller.run(inbox, probes));
+        tokio::spawn(controller.run(inbox, probes, scrapes));
         Ok(ControllerHandle { commands, snapshots, status, seen, dir })
     }
 
-    async fn run(mut self, mut inbox: mpsc::Receiver<Command>, mut probes: mpsc::Receiver<Probe>) {
+    async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Command>,
+        mut probes: mpsc::Receiver<Probe>,
+        mut scrapes: mpsc::Receiver<Scrape>,
+    ) {
         let mut ticks = tokio::time::interval(self.config.control.period);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let replan = tokio::select! {
                 _ = ticks.tick() => true,
                 Some(probe) = probes.recv() => self.observe(probe),
+                Some(scrape) = scrapes.recv() => self.measured.scrape(self.clock.now(), scrape),
                 command = inbox.recv() => match command {
                     Some(command) => self.obey(command).await,
                     None => return,
@@ -357,8 +369,9 @@ impl Controller {
 
     /// Brings the status up to date and hands it to whoever watches.
     fn tell_status(&mut self) {
-        self.status.clusters = self.measured.clusters(self.clock.now());
-        self.status.engines = self.measured.engines();
+        let now = self.clock.now();
+        self.status.clusters = self.measured.clusters(now);
+        self.status.engines = self.measured.engines(now);
         self.status_sender.send_replace(self.status.clone());
     }
 }

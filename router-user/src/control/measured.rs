@@ -11,7 +11,11 @@ use super::health::{self, Health, MOST_SILENT_FRAC, Probe, Verdict};
 use crate::config::Config;
 use crate::model::EngineId;
 use crate::plan::{Inputs, Pin};
+use crate::probe::{EngineSignals, Reading, Scrape};
 use crate::publish::store::DemandReport;
+
+/// What an engine said is believed for so many periods of asking; then it is unknown.
+const SCRAPES_BELIEVED: u32 = 3;
 
 /// The control plane's measurements; owned by one task.
 #[derive(Debug)]
@@ -19,6 +23,7 @@ pub struct Measured {
     config: Arc<Config>,
     demand: DemandEstimate,
     health: Vec<Health>,
+    readings: Vec<Reading>,
 }
 
 /// Something that was measured and is not believed, or believed with a reservation.
@@ -54,13 +59,24 @@ pub struct ClusterDemand {
 pub struct EngineHealth {
     pub engine: String,
     pub ready: bool,
+    /// Replicas that are planned with, by the engine's own account; `None` if it gives none.
+    #[serde(default)]
+    pub ready_replicas: Option<u32>,
+    /// What the engine said of itself last, while that is believed.
+    #[serde(default)]
+    pub signals: Option<EngineSignals>,
+    /// Why the last attempt to ask it failed.
+    #[serde(default)]
+    pub signals_error: Option<String>,
 }
 
 impl Measured {
     /// Nothing is measured yet: configured demand, every engine ready.
     pub fn new(config: Arc<Config>) -> Self {
         let fleet = &config.fleet;
-        Self { demand: DemandEstimate::new(fleet), health: vec![Health::default(); fleet.engines.len()], config }
+        let engines = fleet.engines.len();
+        let (health, readings) = (vec![Health::default(); engines], vec![Reading::default(); engines]);
+        Self { demand: DemandEstimate::new(fleet), health, readings, config }
     }
 
     /// Takes a data plane's report of what arrived until `now`.
@@ -82,6 +98,27 @@ impl Measured {
         self.health[engine.index()].observe(answer)
     }
 
+    /// Takes what an engine said of itself. True if its ready replicas are others than before, and so the plan's inputs.
+    pub fn scrape(&mut self, now: Duration, Scrape { engine, outcome }: Scrape) -> bool {
+        let before = self.ready_replicas(now, engine);
+        self.readings[engine.index()].take(now, self.config.fleet.engines[engine.index()].replicas, outcome);
+        self.ready_replicas(now, engine) != before
+    }
+
+    /// What `engine` said of itself, while that is believed.
+    pub fn signals(&self, now: Duration, engine: EngineId) -> Option<&EngineSignals> {
+        self.readings[engine.index()].signals(now, self.signals_max_age())
+    }
+
+    fn ready_replicas(&self, now: Duration, engine: EngineId) -> Option<u32> {
+        let replicas = self.config.fleet.engines[engine.index()].replicas;
+        self.readings[engine.index()].ready_replicas(now, self.signals_max_age(), replicas)
+    }
+
+    fn signals_max_age(&self) -> Duration {
+        self.config.control.scrape_period.unwrap_or_default() * SCRAPES_BELIEVED
+    }
+
     /// What a plan is to be made from, and what of it is not to be believed without more.
     pub fn inputs(&self, now: Duration, pins: Vec<Pin>) -> (Inputs, Vec<Suspicion>) {
         let mut suspicions = Vec::new();
@@ -90,7 +127,9 @@ impl Measured {
         let ready = |engine: EngineId| match self.health[engine.index()].verdict() {
             Verdict::Gone => 0,
             Verdict::Silent if trusts_silence => 0,
-            Verdict::Silent | Verdict::Ready => fleet.engines[engine.index()].replicas,
+            Verdict::Silent | Verdict::Ready => {
+                self.ready_replicas(now, engine).unwrap_or(fleet.engines[engine.index()].replicas)
+            }
         };
         let mut inputs = Inputs {
             demand_rps: self.demand.demand_rps(now),
@@ -139,13 +178,16 @@ impl Measured {
             .collect()
     }
 
-    /// Health as the probes see it, for operators.
-    pub fn engines(&self) -> Vec<EngineHealth> {
-        let of = |(engine, health): (&crate::model::Engine, &Health)| EngineHealth {
-            engine: engine.name.clone(),
-            ready: health.verdict() == Verdict::Ready,
+    /// Engines as probes and their own words show them, for operators.
+    pub fn engines(&self, now: Duration) -> Vec<EngineHealth> {
+        let of = |engine: EngineId| EngineHealth {
+            engine: self.config.fleet.engines[engine.index()].name.clone(),
+            ready: self.health[engine.index()].verdict() == Verdict::Ready,
+            ready_replicas: self.ready_replicas(now, engine),
+            signals: self.signals(now, engine).cloned(),
+            signals_error: self.readings[engine.index()].error().map(ToString::to_string),
         };
-        self.config.fleet.engines.iter().zip(&self.health).map(of).collect()
+        self.config.fleet.engine_ids().map(of).collect()
     }
 }
 
@@ -179,6 +221,26 @@ mod tests {
         probe(&mut measured, 2, Answer::Refused, 2);
         let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new());
         assert_eq!((inputs.ready, suspicions.len()), (vec![1, 1, 1], 3), "every engine gone is the probe's fault, and says so");
+    }
+
+    #[test]
+    fn an_engine_that_counts_its_live_replicas_is_planned_with_those() {
+        let source =
+            include_str!("../../../examples/three-regions.toml").replacen("name = \"e2\"", "name = \"e2\"\nreplicas = 4", 1);
+        let mut measured = Measured::new(Arc::new(crate::config::parse(&source).expect("legal")));
+        let mut say = |at_s: u64, live: usize| {
+            let page: String = (0..4).map(|n| format!("smg_worker_health{{worker=\"{n}\"}} {}\n", u8::from(n < live))).collect();
+            let outcome = Ok(crate::probe::from_metrics(page.as_bytes()).expect("known"));
+            let at = Duration::from_secs(at_s);
+            let changed = measured.scrape(at, Scrape { engine: EngineId::of(1), outcome });
+            (changed, measured.inputs(at, Vec::new()).0.ready)
+        };
+        assert_eq!(say(0, 3), (true, vec![1, 3, 1]));
+        assert_eq!(say(5, 3), (false, vec![1, 3, 1]));
+        assert_eq!(say(10, 4), (true, vec![1, 4, 1]));
+        assert_eq!(say(15, 1), (true, vec![1, 1, 1]));
+        let later = measured.inputs(Duration::from_secs(31), Vec::new()).0.ready;
+        assert_eq!(later, [1, 4, 1], "what is old is not believed");
     }
 
     #[test]

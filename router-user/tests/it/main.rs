@@ -11,5 +11,6 @@ mod plan_laws;
 mod plan_oracle;
 mod plan_text;
 mod plan_whatif;
+mod probe;
 mod proxy;
 mod store;
