@@ -163,6 +163,8 @@ async fn start_data(
         kernel_error,
         published: Default::default(),
         contact: data::Contact::new(clock),
+        fleet: config.fleet.clone(),
+        reservations: Default::default(),
         installing: Default::default(),
         controller_error: Default::default(),
     });
@@ -170,7 +172,8 @@ async fn start_data(
     data::apply(&role, &store, Arc::new(first)).await?;
     tracing::info!(cluster = role.cluster, listen = ?role.listen, io = role.io, "data plane started");
     tokio::spawn(data::follow(Arc::clone(&role), source.clone(), store));
-    tokio::spawn(data::doubt(Arc::clone(&role), Arc::new(config.fleet.clone()), config.store.stale_after));
+    tokio::spawn(data::doubt(Arc::clone(&role), config.store.stale_after));
+    tokio::spawn(data::watch_losses(Arc::clone(&role)));
     tokio::spawn(data::report_demand(Arc::clone(&role), source, clock, config.control.period));
     if role.kernel.is_some() {
         tokio::spawn(maintain_kernel(Arc::clone(&role)));

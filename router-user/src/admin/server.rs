@@ -165,7 +165,8 @@ async fn weights(State(state): State<AdminState>) -> Response {
             }
         })
         .collect();
-    Json(WeightsView { generation: snapshot.generation, routes }).into_response()
+    let alternate = state.data.as_ref().map_or_else(Vec::new, |data| data.reservations().replaced);
+    Json(WeightsView { generation: snapshot.generation, alternate, routes }).into_response()
 }
 
 async fn pin(State(state): State<AdminState>, Json(pin): Json<PinRequest>) -> Response {

@@ -82,6 +82,16 @@ impl fmt::Display for StatusView {
                 if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
             };
             writeln!(f, "          requests: {}; retries: {}", counted(&proxy.outcomes), counted(&proxy.retries))?;
+            if !proxy.alternate.is_empty() {
+                writeln!(f, "          alternate for {} in force: cannot be reached from here", proxy.alternate.join(", "))?;
+            }
+            if proxy.trust < 1.0 {
+                let left = proxy.trust * 100.0;
+                writeln!(
+                    f,
+                    "          the controller is silent for long: {left:.0} % of its plan is left, the rest goes by capacity"
+                )?;
+            }
             if let Some(error) = &proxy.controller_error {
                 writeln!(f, "          the controller does not answer, the last snapshot keeps serving: {error}")?;
             }
@@ -154,6 +164,9 @@ impl fmt::Display for EnginesView {
 impl fmt::Display for WeightsView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "generation {}", Generation(self.generation))?;
+        if !self.alternate.is_empty() {
+            writeln!(f, "alternate for {} in force", self.alternate.join(", "))?;
+        }
         let mut table = Table::new(&["CLUSTER", "CLASS", "ENGINE", "WEIGHT", "PLANNED/S", "PICKS", "ACHIEVED", "NOTE"]);
         for route in &self.routes {
             let picks: u64 = route.weights.iter().filter_map(|w| w.picks).sum();

@@ -41,6 +41,16 @@ pub struct ProxyView {
     pub retries: Vec<(String, u64)>,
     /// Last failure to reach the controller, while it lasts.
     pub controller_error: Option<String>,
+    /// Engines that cannot be reached from here and for whose loss other weights are in force than were published.
+    #[serde(default)]
+    pub alternate: Vec<String>,
+    /// How much of the plan of a silent controller is left, 0 to 1.
+    #[serde(default = "all")]
+    pub trust: f64,
+}
+
+fn all() -> f64 {
+    1.0
 }
 
 /// `ilb engines`.
@@ -88,6 +98,9 @@ pub struct LiveEngine {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WeightsView {
     pub generation: u64,
+    /// As in [`ProxyView`]: the routes of this process's cluster are the alternate's.
+    #[serde(default)]
+    pub alternate: Vec<String>,
     pub routes: Vec<RouteView>,
 }
 

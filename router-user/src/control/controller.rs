@@ -355,7 +355,9 @@ impl Controller {
         let in_force = held_weights.filter(|_| matches!(decision, Decision::Keep { .. })).unwrap_or_else(|| plan.weights());
         self.status.expected_ms = evaluate(fleet, inputs, &in_force).mean_ms;
         if let Decision::Publish(why) = decision {
+            let alternates = self.solver.alternates(inputs.clone(), plan.weights()).await;
             let content = build::snapshot(fleet, plan, 0, 0, &why.to_string());
+            let content = Snapshot { alternates: build::alternates(&alternates), ..content };
             let snapshot = self.publisher.publish(content).await.map_err(|error| format!("cannot publish: {error}"))?;
             let generation = Generation(snapshot.generation);
             tracing::info!(%generation, objective_ms = snapshot.objective_ms, reason, "published");

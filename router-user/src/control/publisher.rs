@@ -10,7 +10,7 @@ use super::leader::{Lead, stand};
 use crate::clock::unix_ms;
 use crate::config::Config;
 use crate::publish::Generation;
-use crate::publish::snapshot::Snapshot;
+use crate::publish::snapshot::{FORMAT, Snapshot};
 use crate::publish::store::{DirStore, EtcdStore, Held, Reports, Store, StoreError, Term};
 
 /// First and longest pause after etcd gave no answer.
@@ -184,7 +184,8 @@ impl Publisher {
             }
         };
         let generation = Generation::after(highest, epoch).ok_or(StoreError::Numbers(highest))?;
-        let numbered = Snapshot { generation: generation.0, published_unix_ms: unix_ms(), ..content };
+        // Content may come from a snapshot of the format before.
+        let numbered = Snapshot { format: FORMAT, generation: generation.0, published_unix_ms: unix_ms(), ..content };
         let snapshot = Arc::new(numbered.sealed());
         snapshot.validate().map_err(|source| StoreError::illegal("a plan", source))?;
         self.used = generation;

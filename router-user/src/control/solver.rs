@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::config::Config;
+use crate::plan::alternates::{Alternate, alternates};
 use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, plan_greedily};
 
 /// Share of the period between two plans that the solver may take: the rest is for the check, and for everything else of a tick.
@@ -25,10 +26,9 @@ pub(super) struct Solver {
     jobs: SyncSender<Job>,
 }
 
-struct Job {
-    inputs: Inputs,
-    held: Option<Vec<RouteWeights>>,
-    done: oneshot::Sender<Result<Plan, String>>,
+enum Job {
+    Plan { inputs: Inputs, held: Option<Vec<RouteWeights>>, done: oneshot::Sender<Result<Plan, String>> },
+    Alternates { inputs: Inputs, weights: Vec<RouteWeights>, done: oneshot::Sender<Vec<Alternate>> },
 }
 
 impl Solver {
@@ -46,15 +46,35 @@ impl Solver {
         let (done, answer) = oneshot::channel();
         let gone = |_| "the solver thread is gone".to_owned();
         // The queue has room: the last plan was waited for.
-        self.jobs.send(Job { inputs, held, done }).map_err(|_| gone(()))?;
+        self.jobs.send(Job::Plan { inputs, held, done }).map_err(|_| gone(()))?;
         answer.await.map_err(|_| gone(()))?
+    }
+
+    /// What `weights` become when engines are lost; nothing if that fails, since weights are worth publishing without.
+    pub(super) async fn alternates(&self, inputs: Inputs, weights: Vec<RouteWeights>) -> Vec<Alternate> {
+        let (done, answer) = oneshot::channel();
+        if self.jobs.send(Job::Alternates { inputs, weights, done }).is_err() {
+            return Vec::new();
+        }
+        answer.await.unwrap_or_default()
     }
 }
 
 fn work(config: &Config, inbox: &Receiver<Job>) {
     let budget = config.control.period.mul_f64(BUDGET_FRAC).max(LEAST_BUDGET);
     let mut optimiser = Optimiser::new(budget);
-    while let Ok(Job { inputs, held, done }) = inbox.recv() {
+    while let Ok(job) = inbox.recv() {
+        let (inputs, held, done) = match job {
+            Job::Plan { inputs, held, done } => (inputs, held, done),
+            Job::Alternates { inputs, weights, done } => {
+                let made = catch_unwind(|| alternates(&config.fleet, &inputs, &weights));
+                let _ = done.send(made.unwrap_or_else(|_| {
+                    tracing::error!("making alternates panicked; publishing without");
+                    Vec::new()
+                }));
+                continue;
+            }
+        };
         let held = held.as_deref();
         let optimised = catch_unwind(AssertUnwindSafe(|| optimiser.plan(&config.fleet, &inputs, held)));
         let failure = match optimised {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::DataRole;
+use super::in_force::install;
 use crate::control::{Command, ControllerHandle};
-use crate::model::{ClusterId, Fleet};
+use crate::model::Fleet;
 use crate::plan::{Inputs, plan};
-use crate::publish::routes::Routes;
 use crate::publish::snapshot::{Snapshot, SnapshotError};
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, HttpStore, Store, StoreError};
 use crate::publish::{Generation, build};
@@ -116,18 +116,20 @@ pub async fn apply(role: &Arc<DataRole>, store: &DirStore, snapshot: Arc<Snapsho
     {
         return Err(SnapshotError::Stale { found: snapshot.generation, current }.into());
     }
-    let Some(cluster) = snapshot.cluster(&role.cluster) else {
+    if snapshot.cluster(&role.cluster).is_none() {
         bail!("generation {} does not know cluster {:?}", Generation(snapshot.generation), role.cluster);
-    };
+    }
     let (role, store) = (Arc::clone(role), store.clone());
     // Tables of many engines take milliseconds, the disk and the kernel may block: none of it belongs on the runtime's thread.
-    tokio::task::spawn_blocking(move || apply_blocking(&role, &store, snapshot, cluster)).await.context("apply a snapshot")
+    tokio::task::spawn_blocking(move || apply_blocking(&role, &store, snapshot)).await.context("apply a snapshot")
 }
 
-fn apply_blocking(role: &DataRole, store: &DirStore, snapshot: Arc<Snapshot>, cluster: ClusterId) {
+fn apply_blocking(role: &DataRole, store: &DirStore, snapshot: Arc<Snapshot>) {
     let generation = Generation(snapshot.generation);
     role.published.store(Some(Arc::clone(&snapshot)));
-    install(role, Arc::clone(&snapshot), cluster);
+    // It is fresh: whatever is doubted of it is found out anew.
+    role.reservations.lock().unwrap_or_else(PoisonError::into_inner).trust = 1.0;
+    install(role);
     // Generation 0 is nobody's: every data plane can make its own again.
     if generation > Generation(0)
         && store.load(generation).ok().as_ref() != Some(&snapshot)
@@ -136,19 +138,4 @@ fn apply_blocking(role: &DataRole, store: &DirStore, snapshot: Arc<Snapshot>, cl
         tracing::warn!(%error, %generation, "the snapshot is in force but could not be kept on disk");
     }
     tracing::info!(%generation, objective_ms = snapshot.objective_ms, "applied");
-}
-
-/// Swaps in the tables of a legal snapshot, the kernel's first, then the proxy's; unless a newer one was published meanwhile.
-pub(super) fn install(role: &DataRole, snapshot: Arc<Snapshot>, cluster: ClusterId) {
-    // A panic in here leaves whole tables in force, old or new.
-    let _order = role.installing.lock().unwrap_or_else(PoisonError::into_inner);
-    if role.published.load().as_ref().is_some_and(|newest| newest.generation > snapshot.generation) {
-        return;
-    }
-    let before = role.plane.routes.load_full();
-    let routes = Routes::build(snapshot, cluster, before.as_deref());
-    if let Some(kernel) = &role.kernel {
-        kernel.apply(&routes);
-    }
-    role.plane.apply(routes);
 }

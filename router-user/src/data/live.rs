@@ -1,15 +1,24 @@
 //! What the data plane's counters say, in the words of the admin API.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::PoisonError;
 
-use super::DataRole;
+use super::{DataRole, Reservations};
 use crate::admin::{LiveEngine, ProxyView};
 use crate::policy::health::HealthState;
 
 impl DataRole {
+    /// What is held against the published weights now.
+    pub fn reservations(&self) -> Reservations {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub fn view(&self) -> ProxyView {
         let stats = self.plane.stats();
+        let reservations = self.reservations();
         ProxyView {
+            alternate: reservations.replaced,
+            trust: reservations.trust,
             cluster: self.cluster.clone(),
             listen: self.listen.clone(),
             io: self.io.clone(),

@@ -3,8 +3,10 @@
 //! Nothing here is on a request's path: requests read the routes that were swapped in last.
 
 mod follow;
+mod in_force;
 mod kernel;
 mod live;
+mod loss;
 mod report;
 mod stale;
 
@@ -14,10 +16,13 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwapOption;
 
 pub use follow::{Source, apply, first_snapshot, follow};
+pub use in_force::Reservations;
 pub use kernel::KernelRole;
+pub use loss::watch_losses;
 pub use report::report_demand;
 pub use stale::{Contact, doubt};
 
+use crate::model::Fleet;
 use crate::proxy::DataPlane;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::DirStore;
@@ -37,7 +42,11 @@ pub struct DataRole {
     /// The newest snapshot, as it was published: what is in force may have decayed since.
     pub published: ArcSwapOption<Snapshot>,
     pub contact: Contact,
-    /// Held while tables are swapped in, so that an older snapshot never overtakes a newer one.
+    /// The fleet of this process's own configuration: it knows the distances.
+    pub fleet: Fleet,
+    /// What is held against the published weights.
+    pub reservations: Mutex<Reservations>,
+    /// Held while tables are swapped in, so that an older state never overtakes a newer one.
     pub installing: Mutex<()>,
     /// Last failure to reach the controller, while it lasts.
     pub controller_error: ArcSwapOption<String>,

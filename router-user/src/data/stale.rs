@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::DataRole;
-use super::follow::install;
+use super::in_force::change;
 use crate::clock::Clock;
 use crate::model::{EngineId, Fleet};
 use crate::policy::decay::{Stale, decayed, trust};
@@ -41,39 +41,27 @@ impl Contact {
 }
 
 /// Lets the weights of a silent controller decay, and restores them when it speaks again, for as long as the process runs.
-pub async fn doubt(role: Arc<DataRole>, fleet: Arc<Fleet>, stale_after: Duration) {
+pub async fn doubt(role: Arc<DataRole>, stale_after: Duration) {
     let mut ticks = tokio::time::interval(LOOK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // What is in force: which generation, with how much trust.
-    let mut in_force = (0, 1.0);
     loop {
         ticks.tick().await;
-        let Some(published) = role.published.load_full() else { continue };
         let left = trust(role.contact.silence(), stale_after);
-        if published.generation != in_force.0 {
-            // The follower has just put it in force as it was published.
-            in_force = (published.generation, 1.0);
-        }
-        if left == in_force.1 {
-            continue;
-        }
-        if in_force.1 == 1.0 {
-            tracing::warn!("the controller has been silent for too long; weights go over to capacity within the RTT ring");
-        } else if left == 1.0 {
-            tracing::info!("the controller is back; its weights are in force again");
-        }
-        in_force.1 = left;
-        let doubted = if left < 1.0 { Arc::new(doubted(&published, &role.cluster, &fleet, left)) } else { published };
-        let Some(cluster) = doubted.cluster(&role.cluster) else { continue };
-        let role = Arc::clone(&role);
-        if let Err(error) = tokio::task::spawn_blocking(move || install(&role, doubted, cluster)).await {
-            tracing::error!(%error, "stale weights stay as they are");
-        }
+        change(&role, |now| {
+            let before = std::mem::replace(&mut now.trust, left);
+            if before == 1.0 && left < 1.0 {
+                tracing::warn!("the controller has been silent for too long; weights go over to capacity within the RTT ring");
+            } else if before < 1.0 && left == 1.0 {
+                tracing::info!("the controller is back; its weights are in force again");
+            }
+            before != left
+        })
+        .await;
     }
 }
 
 /// The snapshot with the weights of `cluster` as they are after `trust` has gone down. Under the same generation: nobody else sees it.
-fn doubted(published: &Snapshot, cluster: &str, fleet: &Fleet, trust: f64) -> Snapshot {
+pub(super) fn doubted(published: &Snapshot, cluster: &str, fleet: &Fleet, trust: f64) -> Snapshot {
     let mut snapshot = published.clone();
     let (Some(own), Some(configured)) = (published.cluster(cluster), fleet.cluster(cluster)) else { return snapshot };
     // A distance that this configuration does not know is out of every ring.

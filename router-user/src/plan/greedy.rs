@@ -4,28 +4,57 @@
 //! finds no room, because others have taken the only engines it may use, is pushed in along augmenting paths; so what is served is what
 //! can be served, by priority and fairly ([`super::fair`]). Prices are marginal costs, and the gap is the bound that they prove.
 
+use super::NEGLIGIBLE_RPS;
 use super::check::{self, Kkt};
 use super::fair;
 use super::frame::Point;
 use super::optimise::Round;
 use super::problem::Problem;
 
-/// Parts that each demand is poured in: what a part costs more than the best is a few percent of a few percent.
+/// Parts that what a demand lacks is poured in: what a part costs more than the best is a few percent of a few percent.
 const PARTS: u32 = 32;
 
 /// Fills `problem`, whose unavoidable shed is already decided.
 pub(super) fn fill(problem: &Problem<'_>) -> Round {
-    let mut flow_rps = vec![0.0; problem.arcs.len()];
+    pour(problem, vec![0.0; problem.arcs.len()])
+}
+
+/// The same, but what the held weights make of the demand stays where it is as far as it can.
+pub(super) fn refill(problem: &Problem<'_>) -> Round {
+    let mut kept_rps = vec![0.0; problem.demands.len()];
+    problem.arcs.iter().for_each(|arc| kept_rps[arc.demand] += arc.kept_rps);
+    let stays = |arc: &super::problem::Arc| {
+        let demand = &problem.demands[arc.demand];
+        arc.kept_rps * ((demand.rps - demand.shed_rps) / kept_rps[arc.demand]).min(1.0)
+    };
+    let mut flow_rps: Vec<f64> = problem.arcs.iter().map(|arc| if arc.kept_rps > 0.0 { stays(arc) } else { 0.0 }).collect();
+    let mut load_rps: Vec<f64> = problem.pools.iter().map(|pool| pool.pinned_rps).collect();
+    for (arc, flow) in problem.arcs.iter().zip(&mut flow_rps) {
+        let room = (problem.pools[arc.pool].cost.capacity_rps - load_rps[arc.pool]).max(0.0);
+        *flow = flow.min(room);
+        load_rps[arc.pool] += *flow;
+    }
+    pour(problem, flow_rps)
+}
+
+/// Pours what `flow_rps`, one per arc, leaves of each demand.
+fn pour(problem: &Problem<'_>, mut flow_rps: Vec<f64>) -> Round {
     let mut load: Vec<(f64, f64)> = problem.pools.iter().map(|pool| (pool.pinned_rps, pool.pinned_tokens)).collect();
     let mut arcs_of = vec![Vec::new(); problem.demands.len()];
     problem.arcs.iter().enumerate().for_each(|(at, arc)| arcs_of[arc.demand].push(at));
     let wanted: Vec<f64> = problem.demands.iter().map(|demand| demand.rps - demand.shed_rps).collect();
+    let mut lacking = wanted.clone();
+    for (arc, &flow) in problem.arcs.iter().zip(&flow_rps) {
+        lacking[arc.demand] -= flow;
+        load[arc.pool].0 += flow;
+        load[arc.pool].1 += flow * arc.tokens;
+    }
     // Who has the fewest engines chooses first.
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    let mut order: Vec<usize> = (0..wanted.len()).filter(|&demand| lacking[demand] > NEGLIGIBLE_RPS).collect();
     order.sort_by_key(|&demand| arcs_of[demand].len());
     for _ in 0..PARTS {
         for &demand in &order {
-            let part = wanted[demand] / f64::from(PARTS);
+            let part = lacking[demand] / f64::from(PARTS);
             let cost = |at: usize| {
                 let arc = &problem.arcs[at];
                 let moving = if flow_rps[at] + part > arc.kept_rps { arc.move_ms } else { 0.0 };

@@ -7,6 +7,7 @@
 //!
 //! Everything but `solve` is pure: no IO, no clock, no randomness. docs/model.md has the mathematics.
 
+pub mod alternates;
 mod assemble;
 pub mod bill;
 pub mod check;

@@ -104,13 +104,25 @@ pub fn plan(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Re
 ///
 /// Errors: [`PlanError::Input`], or [`PlanError::Check`] if it were not legal after all.
 pub fn plan_greedily(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
+    filled(fleet, inputs, held, greedy::fill)
+}
+
+/// The same, but what is `held` stays as far as it can: only what finds no place any more goes elsewhere.
+pub(super) fn plan_around(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights]) -> Result<Plan, PlanError> {
+    filled(fleet, inputs, Some(held), greedy::refill)
+}
+
+fn filled(
+    fleet: &Fleet,
+    inputs: &Inputs,
+    held: Option<&[RouteWeights]>,
+    fill: fn(&Problem<'_>) -> Round,
+) -> Result<Plan, PlanError> {
     inputs.validate(fleet)?;
     let mut problems = Problem::new(fleet, inputs, held).components();
     problems.iter_mut().for_each(|problem| share_shed(fleet, problem));
-    let components: Vec<_> = problems
-        .into_iter()
-        .map(|problem| Component { round: greedy::fill(&problem), problem, rounds: 0, basis: None })
-        .collect();
+    let components: Vec<_> =
+        problems.into_iter().map(|problem| Component { round: fill(&problem), problem, rounds: 0, basis: None }).collect();
     let mut plan = assemble(fleet, inputs, &components);
     plan.is_greedy = true;
     let evaluation = check::legal(fleet, inputs, &plan.weights())?;

@@ -4,6 +4,7 @@ pub mod affinity;
 pub mod budget;
 pub mod decay;
 pub mod health;
+pub mod loss;
 pub mod pick;
 
 /// A monotonic time, in ms since the worker started.

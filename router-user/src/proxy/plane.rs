@@ -1,6 +1,6 @@
 //! What the workers of one data plane share with the rest of the program: the routes in use, and their counters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ pub struct DataPlane {
     /// `None` until the first snapshot: requests are then refused as not ready.
     pub routes: ArcSwapOption<Routes>,
     /// Engine name -> where it is reached instead of at its own address, such as a relay that stands for distance.
-    pub(super) via: HashMap<String, SocketAddr>,
+    via: HashMap<String, SocketAddr>,
     workers: Mutex<Vec<Arc<WorkerStats>>>,
 }
 
@@ -33,6 +33,17 @@ impl DataPlane {
     pub fn stats(&self) -> DataPlaneStats {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         stats::sum(&self.cluster, self.routes.load().as_deref(), &workers)
+    }
+
+    /// Engines to which connections could not be made: whether a worker has it out, and failures since the start.
+    pub fn failing(&self) -> BTreeMap<String, (bool, u64)> {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        stats::failing(&workers)
+    }
+
+    /// Where an engine is reached from here.
+    pub fn address(&self, engine: &str, own: SocketAddr) -> SocketAddr {
+        self.via.get(engine).copied().unwrap_or(own)
     }
 
     pub(super) fn join(&self) -> Arc<WorkerStats> {

@@ -259,6 +259,21 @@ pub struct EngineStats {
     pub health: Option<HealthState>,
 }
 
+/// Engines with connect failures: whether a worker has it out, and how many failures there were.
+pub(super) fn failing(workers: &[Arc<WorkerStats>]) -> BTreeMap<String, (bool, u64)> {
+    let mut failing: BTreeMap<String, (bool, u64)> = BTreeMap::new();
+    for worker in workers {
+        for (name, engine) in worker.engines.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let (is_out, failures) = (engine.health.load(Ordering::Relaxed) > 0, engine.connect_failures.value());
+            if failures > 0 {
+                let sum = failing.entry(name.clone()).or_default();
+                *sum = (sum.0 || is_out, sum.1 + failures);
+            }
+        }
+    }
+    failing
+}
+
 /// Sums what the workers have counted; engines and classes are those of `routes`.
 pub(super) fn sum(cluster: &str, routes: Option<&Routes>, workers: &[Arc<WorkerStats>]) -> DataPlaneStats {
     let total = |read: &dyn Fn(&WorkerStats) -> u64| workers.iter().map(|w| read(w)).sum::<u64>();

@@ -130,7 +130,7 @@ impl<S: Stream> View<S> {
             before.map(|b| b.engines.iter().map(|e| (e.name.as_str(), e)).collect()).unwrap_or_default();
         let engines = (routes.snapshot.engines.iter())
             .map(|entry| {
-                let address = plane.via.get(&entry.name).copied().unwrap_or(entry.address);
+                let address = plane.address(&entry.name, entry.address);
                 match known.get(entry.name.as_str()) {
                     Some(engine) if engine.address == address => Rc::clone(engine),
                     _ => Rc::new(Engine {

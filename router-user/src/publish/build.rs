@@ -1,7 +1,8 @@
 //! From a plan to a snapshot, and back to the weights a new plan is compared with. Pure.
 
-use super::snapshot::{Route, Share, Snapshot, Status};
+use super::snapshot::{Alternate, AlternateRoute, Route, Share, Snapshot, Status};
 use crate::model::Fleet;
+use crate::plan::alternates::Alternate as PlannedAlternate;
 use crate::plan::{Plan, RouteWeights, Status as PlanStatus};
 
 /// The snapshot of `plan`, published as `generation` for a `reason`; to be sealed.
@@ -34,6 +35,18 @@ pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: 
         })
         .collect();
     snapshot
+}
+
+/// Alternates as a snapshot carries them.
+pub fn alternates(planned: &[PlannedAlternate]) -> Vec<Alternate> {
+    let route = |route: &RouteWeights| AlternateRoute {
+        cluster: route.cluster,
+        class: route.class,
+        shed_frac: route.shed_frac.clamp(0.0, 1.0),
+        weights: route.weights.iter().map(|&(engine, weight)| Share { engine, weight }).collect(),
+    };
+    let alternate = |a: &PlannedAlternate| Alternate { lost: a.lost.clone(), routes: a.routes.iter().map(route).collect() };
+    planned.iter().map(alternate).collect()
 }
 
 /// The weights of a published snapshot in the numbering of `fleet`; `None` when it describes another fleet, whose weights mean

@@ -2,6 +2,7 @@
 //!
 //! `build`, `snapshot`, `slots` and `routes` are pure; `store` holds the adapters that move snapshots between processes.
 
+pub mod alternates;
 pub mod build;
 mod generation;
 pub mod history;

@@ -11,8 +11,13 @@ use thiserror::Error;
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible, Tags};
 
-/// Version of the JSON form. A data plane refuses a snapshot of another version and keeps the one it has.
-pub const FORMAT: u32 = 2;
+/// Version of the JSON form that is written: 3 has alternates and an audience. A data plane refuses a snapshot of a version it does not
+/// know and keeps the one it has.
+pub const FORMAT: u32 = 3;
+/// Oldest version that is read: what 3 added is empty there.
+const FORMAT_OLDEST: u32 = 2;
+/// Most alternates: as many as are ever made, so that what is read is bounded, too.
+const ALTERNATES_MOST: usize = crate::plan::alternates::LOSSES_MOST;
 /// Length of a digest: SHA-256 in hexadecimal digits.
 const DIGEST_LEN: usize = 64;
 
@@ -45,6 +50,12 @@ pub struct Snapshot {
     pub classes: Vec<ClassEntry>,
     /// One per (cluster, class).
     pub routes: Vec<Route>,
+    /// What routes become when engines are lost; a data plane that finds them gone puts it in force by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alternates: Vec<Alternate>,
+    /// Names of the clusters that are to apply it; the others keep what they have. Empty means all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audience: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,6 +110,25 @@ pub struct Route {
     pub weights: Vec<Share>,
 }
 
+/// The routes that change when engines are lost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alternate {
+    /// One engine, or all of a region.
+    pub lost: Vec<EngineId>,
+    /// None has a weight on what is lost.
+    pub routes: Vec<AlternateRoute>,
+}
+
+/// Where one cluster sends one class after a loss.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AlternateRoute {
+    pub cluster: ClusterId,
+    pub class: ClassId,
+    pub shed_frac: f64,
+    /// As those of a [`Route`]; never empty.
+    pub weights: Vec<Share>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     pub engine: EngineId,
@@ -108,7 +138,7 @@ pub struct Share {
 /// Why a snapshot is refused.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum SnapshotError {
-    #[error("snapshot has format {found}; this ilb reads format {FORMAT}")]
+    #[error("snapshot has format {found}; this ilb reads formats {FORMAT_OLDEST} to {FORMAT}")]
     Format { found: u32 },
     #[error("is not a snapshot: {message}")]
     Json { message: String },
@@ -126,6 +156,16 @@ pub enum SnapshotError {
     NotEligible { route: usize, engine: String, reason: Ineligible },
     #[error("route {route}: shed fraction {shed_frac}; wanted 0 to 1")]
     Shed { route: usize, shed_frac: f64 },
+    #[error("alternate {alternate}: {source}")]
+    Alternate { alternate: usize, source: Box<SnapshotError> },
+    #[error("engine {engine:?} is lost and has a weight")]
+    Lost { engine: String },
+    #[error("says nothing of what is lost, or nothing of what it changes")]
+    Empty,
+    #[error("has {found} alternates; wanted at most {ALTERNATES_MOST}")]
+    Alternates { found: usize },
+    #[error("is for the unknown cluster {0:?}")]
+    Audience(String),
 }
 
 impl Snapshot {
@@ -151,12 +191,12 @@ impl Snapshot {
         }
         let not_json = |error: serde_json::Error| SnapshotError::Json { message: error.to_string() };
         let Head { format } = serde_json::from_slice(json).map_err(not_json)?;
-        if format != FORMAT {
+        if !(FORMAT_OLDEST..=FORMAT).contains(&format) {
             return Err(SnapshotError::Format { found: format });
         }
         let snapshot: Self = serde_json::from_slice(json).map_err(not_json)?;
         // The digest is of these very bytes: nothing that reading might repair or drop escapes it.
-        let start = format!("{{\"format\":{FORMAT},\"digest\":\"").len();
+        let start = format!("{{\"format\":{format},\"digest\":\"").len();
         let found = match json.get(start..start + DIGEST_LEN) {
             Some(digits) if digits == snapshot.digest.as_bytes() => {
                 let (before, after) = (&json[..start], &json[start + DIGEST_LEN..]);
@@ -176,33 +216,71 @@ impl Snapshot {
     ///
     /// Errors: the first broken invariant.
     pub fn validate(&self) -> Result<(), SnapshotError> {
-        if self.format != FORMAT {
+        if !(FORMAT_OLDEST..=FORMAT).contains(&self.format) {
             return Err(SnapshotError::Format { found: self.format });
         }
         for (index, route) in self.routes.iter().enumerate() {
-            let dangling = |what, number| SnapshotError::Dangling { route: index, what, number };
-            if route.cluster.index() >= self.clusters.len() {
-                return Err(dangling("cluster", route.cluster.0));
+            self.check_route(index, route.cluster, route.class, route.shed_frac, &route.weights)?;
+        }
+        if self.alternates.len() > ALTERNATES_MOST {
+            return Err(SnapshotError::Alternates { found: self.alternates.len() });
+        }
+        for (index, alternate) in self.alternates.iter().enumerate() {
+            let wrong = |source| SnapshotError::Alternate { alternate: index, source: Box::new(source) };
+            self.check_alternate(alternate).map_err(wrong)?;
+        }
+        match self.audience.iter().find(|name| self.cluster(name).is_none()) {
+            Some(unknown) => Err(SnapshotError::Audience(unknown.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_route(
+        &self,
+        route: usize,
+        cluster: ClusterId,
+        class: ClassId,
+        shed_frac: f64,
+        weights: &[Share],
+    ) -> Result<(), SnapshotError> {
+        let dangling = |what, number| SnapshotError::Dangling { route, what, number };
+        if cluster.index() >= self.clusters.len() {
+            return Err(dangling("cluster", cluster.0));
+        }
+        if class.index() >= self.classes.len() {
+            return Err(dangling("class", class.0));
+        }
+        if !(0.0..=1.0).contains(&shed_frac) {
+            return Err(SnapshotError::Shed { route, shed_frac });
+        }
+        for share in weights {
+            let engine = self.engines.get(share.engine.index()).ok_or(dangling("engine", share.engine.0))?;
+            if !(0.0..=1.0 + 1e-9).contains(&share.weight) {
+                return Err(SnapshotError::Weight { route, engine: engine.name.clone(), weight: share.weight });
             }
-            if route.class.index() >= self.classes.len() {
-                return Err(dangling("class", route.class.0));
+            if let Some(reason) = self.ineligible(class, share.engine) {
+                return Err(SnapshotError::NotEligible { route, engine: engine.name.clone(), reason });
             }
-            if !(0.0..=1.0).contains(&route.shed_frac) {
-                return Err(SnapshotError::Shed { route: index, shed_frac: route.shed_frac });
-            }
-            for share in &route.weights {
-                let engine = self.engines.get(share.engine.index()).ok_or(dangling("engine", share.engine.0))?;
-                if !(0.0..=1.0 + 1e-9).contains(&share.weight) {
-                    return Err(SnapshotError::Weight { route: index, engine: engine.name.clone(), weight: share.weight });
-                }
-                if let Some(reason) = self.ineligible(route.class, share.engine) {
-                    return Err(SnapshotError::NotEligible { route: index, engine: engine.name.clone(), reason });
-                }
-            }
-            let sum: f64 = route.weights.iter().map(|s| s.weight).sum();
-            // A route whose engines are all gone has no weights; everything of it is shed.
-            if !route.weights.is_empty() && (sum - 1.0).abs() > 1e-6 {
-                return Err(SnapshotError::Sum { route: index, sum });
+        }
+        let sum: f64 = weights.iter().map(|s| s.weight).sum();
+        // A route whose engines are all gone has no weights; everything of it is shed.
+        if !weights.is_empty() && (sum - 1.0).abs() > 1e-6 {
+            return Err(SnapshotError::Sum { route, sum });
+        }
+        Ok(())
+    }
+
+    fn check_alternate(&self, alternate: &Alternate) -> Result<(), SnapshotError> {
+        if alternate.lost.is_empty() || alternate.routes.is_empty() || alternate.routes.iter().any(|r| r.weights.is_empty()) {
+            return Err(SnapshotError::Empty);
+        }
+        if let Some(unknown) = alternate.lost.iter().find(|engine| engine.index() >= self.engines.len()) {
+            return Err(SnapshotError::Dangling { route: 0, what: "engine", number: unknown.0 });
+        }
+        for (index, route) in alternate.routes.iter().enumerate() {
+            self.check_route(index, route.cluster, route.class, route.shed_frac, &route.weights)?;
+            if let Some(share) = route.weights.iter().find(|share| alternate.lost.contains(&share.engine)) {
+                return Err(SnapshotError::Lost { engine: self.engines[share.engine.index()].name.clone() });
             }
         }
         Ok(())
@@ -256,6 +334,8 @@ impl Snapshot {
                 })
                 .collect(),
             routes: Vec::new(),
+            alternates: Vec::new(),
+            audience: Vec::new(),
         }
     }
 }
@@ -296,6 +376,46 @@ mod tests {
             if cut { json.truncate(at) } else { json[at] ^= 1 << bit };
             prop_assert!(Snapshot::from_json(&json).is_err());
         }
+    }
+
+    #[test]
+    fn the_format_before_is_read_and_prints_the_same() {
+        let old = Snapshot { format: FORMAT_OLDEST, ..with_objective(118.9, "as it was written then") }.sealed();
+        let json = old.to_json();
+        assert!(json.starts_with(b"{\"format\":2,"));
+        assert_eq!(Snapshot::from_json(&json).expect("read"), old);
+    }
+
+    #[test]
+    fn alternates_are_held_to_the_rules_of_weights() {
+        let legal = Alternate {
+            lost: vec![EngineId(1)],
+            routes: vec![AlternateRoute {
+                cluster: ClusterId(0),
+                class: ClassId(0),
+                shed_frac: 0.0,
+                weights: vec![Share { engine: EngineId(0), weight: 1.0 }],
+            }],
+        };
+        let found = |change: &dyn Fn(&mut Alternate)| {
+            let mut alternate = legal.clone();
+            change(&mut alternate);
+            Snapshot { alternates: vec![alternate], ..with_objective(1.0, "") }.validate()
+        };
+        assert_eq!(found(&|_| {}), Ok(()));
+        let wrong = |change: &dyn Fn(&mut Alternate)| match found(change) {
+            Err(SnapshotError::Alternate { alternate: 0, source }) => *source,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(wrong(&|a| a.routes[0].weights[0].engine = EngineId(1)), SnapshotError::Lost { engine: "e2".to_owned() });
+        assert!(matches!(wrong(&|a| a.routes[0].weights[0].weight = 0.5), SnapshotError::Sum { .. }));
+        assert!(matches!(wrong(&|a| a.routes[0].weights[0].engine = EngineId(9)), SnapshotError::Dangling { .. }));
+        assert!(matches!(wrong(&|a| a.lost[0] = EngineId(9)), SnapshotError::Dangling { .. }));
+        assert!(matches!(wrong(&|a| a.routes[0].shed_frac = 2.0), SnapshotError::Shed { .. }));
+        assert_eq!(wrong(&|a| a.lost.clear()), SnapshotError::Empty);
+        assert_eq!(wrong(&|a| a.routes[0].weights.clear()), SnapshotError::Empty);
+        let unknown = Snapshot { audience: vec!["z".to_owned()], ..with_objective(1.0, "") }.validate();
+        assert_eq!(unknown, Err(SnapshotError::Audience("z".to_owned())));
     }
 
     #[test]

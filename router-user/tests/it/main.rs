@@ -3,6 +3,7 @@ mod fit;
 mod fit_engine;
 mod golden;
 mod plan;
+mod plan_alternates;
 mod plan_check;
 mod plan_churn;
 mod plan_decision;

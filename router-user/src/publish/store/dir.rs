@@ -163,6 +163,8 @@ mod tests {
             engines: vec![],
             classes: vec![],
             routes: vec![],
+            alternates: vec![],
+            audience: vec![],
         };
         snapshot.sealed()
     }

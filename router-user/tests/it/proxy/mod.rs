@@ -6,4 +6,4 @@ mod errors;
 mod http;
 mod routing;
 mod streaming;
-mod world;
+pub(crate) mod world;

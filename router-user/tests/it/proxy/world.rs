@@ -69,7 +69,10 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn start(script: impl Script) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), script)
+    }
+
+    pub(crate) fn on(listener: TcpListener, script: impl Script) -> Self {
         let engine = Self {
             address: listener.local_addr().unwrap(),
             received: Arc::default(),
@@ -351,6 +354,8 @@ pub(crate) fn snapshot(engines: &[Listed]) -> Snapshot {
             })
             .collect(),
         classes: vec![class("chat", "demo", &[])],
+        alternates: vec![],
+        audience: vec![],
         routes: vec![route(0, 0.0, &engines.iter().map(|e| e.weight).collect::<Vec<_>>())],
     }
 }

@@ -1,9 +1,11 @@
 //! Stores, with the real thing behind each: a disk, a controller's endpoint, an etcd.
 
+mod alternates;
 mod contract;
 mod disk;
 mod endpoint;
 mod etcd;
+mod process;
 mod standby;
 mod takeover;
 

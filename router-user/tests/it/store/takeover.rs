@@ -5,85 +5,24 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd_client::{EventType, WatchOptions};
-use router_user::admin::AdminClient;
+use router_user::admin::{AdminClient, StatusView};
 use router_user::clock::Clock;
 use router_user::publish::Generation;
 use router_user::publish::store::{DemandReport, DirStore, EtcdStore, Held, Store};
 
-use super::{Etcd, PATIENCE, free_address, run};
+use super::process::Process;
+use super::{Etcd, PATIENCE, run};
 
 const TAKEOVERS: usize = 4;
 const LEASE: Duration = Duration::from_secs(2);
 /// Readers that check everything that can be seen.
 const READERS: usize = 3;
-
-struct Process {
-    folder: tempfile::TempDir,
-    listen: SocketAddr,
-    process: Child,
-}
-
-/// An `ilb` with its own disk, socket and ports; ended with this.
-impl Process {
-    fn start(role: &[&str], config: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("ilb.toml"), config).expect("written");
-        let listen = lasting_address();
-        let process = Self::spawn(folder.path(), listen, role);
-        Self { folder, listen, process }
-    }
-
-    /// Starts it anew with what is on its disk.
-    fn restart(&mut self, role: &[&str]) {
-        self.process = Self::spawn(self.folder.path(), self.listen, role);
-    }
-
-    fn spawn(folder: &Path, listen: SocketAddr, role: &[&str]) -> Child {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).expect("a log");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ilb"));
-        command.args(role).args(["-c", "ilb.toml", "--socket", "ilb.sock", "--admin-listen", &free_address().to_string()]);
-        command.args(["--listen", &listen.to_string()]);
-        command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        command.spawn().expect("ilb starts")
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("ilb.sock")
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        if std::thread::panicking() {
-            let log = self.log();
-            eprintln!("--- the last of a log\n{}", &log[log.len().saturating_sub(4_000)..]);
-        }
-    }
-}
-
-/// An address that nobody is given while its owner is dead: below the ports that the kernel hands out by itself.
-fn lasting_address() -> SocketAddr {
-    let first = 20_000 + (std::process::id() % 5_000) as u16;
-    let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let port = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed)).take(1_000).find(free);
-    (Ipv4Addr::LOCALHOST, port.expect("a free port among a thousand")).into()
-}
 
 /// The example fleet, planned ten times a second, with tags that make a snapshot two pieces long: publishing takes long enough to die in.
 fn config(store: &str) -> String {
@@ -175,19 +114,6 @@ async fn leader(raw: &etcd_client::Client) -> Option<u32> {
     Some(name.split_once("(process ")?.1.trim_end_matches(')').parse().expect("a process"))
 }
 
-/// Waits until a controller leads or stands by for who does.
-async fn takes_part(controller: &Process) {
-    let clock = Clock::start();
-    loop {
-        let status = AdminClient::new(&controller.socket()).status().await.ok().and_then(|status| status.control);
-        if status.is_some_and(|s| s.plans > 0 || s.stands_by.is_some_and(|reason| reason.ends_with(" leads"))) {
-            return;
-        }
-        assert!(clock.now() < PATIENCE, "a controller does not take part:\n{}", controller.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 /// Etcd goes away and comes back: the data plane keeps what it has, then follows whoever leads next.
 async fn outlives_etcd(mut etcd: Etcd, socket: &Path) {
     let clock = Clock::start();
@@ -243,7 +169,11 @@ fn followers_take_over_from_leaders_that_die_in_the_middle_of_publishing() {
                 break;
             }
             for controller in &controllers {
-                takes_part(controller).await;
+                let takes_part = |status: &StatusView| {
+                    let control = status.control.as_ref().expect("a controller");
+                    control.plans > 0 || control.stands_by.as_ref().is_some_and(|reason| reason.ends_with(" leads"))
+                };
+                controller.until("it leads or stands by", takes_part).await;
             }
             // A piece of a snapshot shows: its head is not there yet. Some leaders may finish one or two first.
             let mut spared = round % 3;
@@ -264,9 +194,8 @@ fn followers_take_over_from_leaders_that_die_in_the_middle_of_publishing() {
                 }
             };
             let victim = controllers.iter_mut().find(|c| c.process.id() == leading).expect("one of the two leads");
-            victim.process.kill().expect("killed");
             let clock = Clock::start();
-            victim.process.wait().expect("waited for");
+            victim.kill();
             let dying = Generation(u64::from_str_radix(key.split('/').nth(3).expect("a generation"), 16).expect("hexadecimal"));
             let head = raw.kv_client().get("/test/head", None).await.expect("answered").take_kvs().pop().expect("a head");
             let head = Generation(u64::from_str_radix(&head.value_str().expect("UTF-8")[..16], 16).expect("hexadecimal"));

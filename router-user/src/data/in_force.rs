@@ -1,0 +1,75 @@
+//! What is in force here: the newest published snapshot, less what this data plane knows better.
+
+use std::sync::{Arc, PoisonError};
+
+use super::DataRole;
+use super::stale::doubted;
+use crate::publish::Generation;
+use crate::publish::alternates::{applied, standing_in};
+use crate::publish::routes::Routes;
+use crate::publish::snapshot::Snapshot;
+
+/// What this data plane holds against the published weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reservations {
+    /// How much of the plan of a silent controller is left, 0 to 1.
+    pub trust: f64,
+    /// Names of engines that cannot be reached.
+    pub lost: Vec<String>,
+    /// Of these, what the alternate in force stands in for.
+    pub replaced: Vec<String>,
+}
+
+impl Default for Reservations {
+    fn default() -> Self {
+        Self { trust: 1.0, lost: Vec::new(), replaced: Vec::new() }
+    }
+}
+
+/// Changes the reservations, and where that changes them indeed, what is in force.
+pub(super) async fn change(role: &Arc<DataRole>, change: impl FnOnce(&mut Reservations) -> bool) {
+    if !change(&mut role.reservations.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return;
+    }
+    let role = Arc::clone(role);
+    // Tables of many engines take milliseconds, and the kernel may block: none of it belongs on the runtime's thread.
+    if let Err(error) = tokio::task::spawn_blocking(move || install(&role)).await {
+        tracing::error!(%error, "what is in force stays as it is");
+    }
+}
+
+/// Swaps in the tables of what is to be in force, the kernel's first, then the proxy's.
+pub(super) fn install(role: &DataRole) {
+    // A panic in here leaves whole tables in force, old or new. What is read below is read under the lock, so that an older state
+    // never overtakes a newer one.
+    let _order = role.installing.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(published) = role.published.load_full() else { return };
+    let Some(cluster) = published.cluster(&role.cluster) else { return };
+    let Reservations { trust, lost, replaced: before } = role.reservations.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut snapshot = Arc::clone(&published);
+    let mut replaced = Vec::new();
+    if let Some(alternate) = standing_in(&published, cluster, |engine| lost.iter().any(|name| name == engine)) {
+        replaced = alternate.lost.iter().map(|engine| published.engines[engine.index()].name.clone()).collect();
+        snapshot = Arc::new(applied(&published, cluster, alternate));
+    }
+    if trust < 1.0 {
+        snapshot = Arc::new(doubted(&snapshot, &role.cluster, &role.fleet, trust));
+    }
+    tell(&published, &before, &replaced);
+    role.reservations.lock().unwrap_or_else(PoisonError::into_inner).replaced = replaced;
+    let routes = Routes::build(snapshot, cluster, role.plane.routes.load().as_deref());
+    if let Some(kernel) = &role.kernel {
+        kernel.apply(&routes);
+    }
+    role.plane.apply(routes);
+}
+
+fn tell(published: &Snapshot, before: &[String], replaced: &[String]) {
+    let generation = Generation(published.generation);
+    if before != replaced {
+        match replaced.join(", ") {
+            none if none.is_empty() => tracing::info!(%generation, "the weights are in force as they were published"),
+            lost => tracing::warn!(%generation, lost, "engines cannot be reached; the alternate for their loss is in force"),
+        }
+    }
+}
