@@ -59,7 +59,10 @@ pub(crate) async fn proxy(args: Serve) -> anyhow::Result<()> {
     let clock = Clock::start();
     let source = match connect_etcd(&config).await? {
         Some(store) => Source::Etcd(store),
-        None => Source::Http(HttpStore::new(&config.store.url)),
+        None => match config.store.url.strip_prefix("file://") {
+            Some(dir) => Source::Dir(DirStore::open(Path::new(dir))?, Arc::default()),
+            None => Source::Http(HttpStore::new(&config.store.url)),
+        },
     };
     let (handle, role) = start_data(&config, &args, cluster, source, clock).await?;
     serve_admin(AdminState { clock, controller: None, data: Some(role) }, &config).await?;

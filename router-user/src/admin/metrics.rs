@@ -90,11 +90,10 @@ fn data_plane(out: &mut Exposition, data: &DataRole) {
     let stats = data.plane.stats();
     out.gauge("ilb_proxy_controller_silence_seconds", "Time since a controller was last known to live.")
         .sample(&[], data.contact.silence().as_secs_f64());
-    let reservations = data.reservations();
-    out.gauge("ilb_proxy_plan_trust", "How much of the plan of a silent controller is left, 0 to 1.")
-        .sample(&[], reservations.trust);
+    let in_force = data.in_force();
+    out.gauge("ilb_proxy_plan_trust", "How much of the plan of a silent controller is left, 0 to 1.").sample(&[], in_force.trust);
     let mut replaced = out.gauge("ilb_proxy_alternate", "1 for an engine for whose loss the alternate weights are in force.");
-    reservations.replaced.iter().for_each(|engine| _ = replaced.sample(&[("engine", engine)], 1));
+    in_force.replaced.iter().for_each(|engine| _ = replaced.sample(&[("engine", engine)], 1));
     out.gauge("ilb_proxy_connections", "Open client connections.").sample(&[], stats.connections);
     let mut outcomes = out.counter("ilb_proxy_requests_total", "Requests by how they ended; each counts once.");
     for (outcome, count) in &stats.outcomes {

@@ -165,7 +165,7 @@ async fn weights(State(state): State<AdminState>) -> Response {
             }
         })
         .collect();
-    let alternate = state.data.as_ref().map_or_else(Vec::new, |data| data.reservations().replaced);
+    let alternate = state.data.as_ref().map_or_else(Vec::new, |data| data.in_force().replaced);
     Json(WeightsView { generation: snapshot.generation, alternate, routes }).into_response()
 }
 

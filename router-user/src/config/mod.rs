@@ -70,7 +70,7 @@ pub struct Control {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Store {
     pub dir: PathBuf,
-    /// The controller's base URL; derived from `control.listen` unless given.
+    /// The controller's base URL, or its directory as `file:///PATH`; derived from `control.listen` unless given.
     pub url: String,
     /// Addresses of an etcd in which controllers and data planes meet instead; empty without one.
     pub etcd: Vec<SocketAddr>,

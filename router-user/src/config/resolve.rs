@@ -36,8 +36,9 @@ pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
         ),
     };
     let url = match &store.url {
-        Some(at) if !at.value.starts_with("http://") => {
-            reader.mistake(&at.place, format!("is {:?}; wanted the controller's \"http://HOST:PORT\"", at.value));
+        Some(at) if !at.value.starts_with("http://") && !at.value.starts_with("file:///") => {
+            let wanted = "wanted the controller's \"http://HOST:PORT\", or its directory as \"file:///PATH\"";
+            reader.mistake(&at.place, format!("is {:?}; {wanted}", at.value));
             String::new()
         }
         Some(at) => at.value.trim_end_matches('/').to_owned(),

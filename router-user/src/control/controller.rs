@@ -307,6 +307,7 @@ impl Controller {
         } else {
             self.status.stands_by = self.publisher.stands_by();
         }
+        self.publisher.show_life();
         if let Some(reason) = &self.status.stands_by {
             self.status.last_decision = format!("stands by: {reason}");
             self.tell_status();

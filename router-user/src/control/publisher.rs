@@ -80,6 +80,13 @@ impl Publisher {
         &self.dir
     }
 
+    /// Shows data planes that share this controller's directory that it lives.
+    pub(super) fn show_life(&self) {
+        if let Err(error) = self.dir.show_life() {
+            tracing::debug!(%error, "no sign of life in the directory");
+        }
+    }
+
     /// What is in force, and everything that will be.
     pub(super) fn snapshots(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
         self.published.subscribe()

@@ -1,6 +1,6 @@
 //! Follows the controller: each new snapshot is checked, kept on disk, and applied to kernel and proxy.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -27,6 +27,8 @@ pub enum Source {
     Http(HttpStore),
     /// An etcd that is shared with the controllers.
     Etcd(EtcdStore),
+    /// The controller's own directory, and the last sign of life that was seen there. Nothing is reported through it.
+    Dir(DirStore, Arc<Mutex<Option<Vec<u8>>>>),
 }
 
 impl Source {
@@ -35,15 +37,21 @@ impl Source {
             Self::Local(controller) => controller.newer_than(held).await,
             Self::Http(store) => store.newer_than(held).await,
             Self::Etcd(store) => store.newer_than(held).await,
+            Self::Dir(store, _) => store.newer_than(held).await,
         }
     }
 
     /// Whether a controller stands behind a source that has just answered.
-    async fn has_controller(&self) -> bool {
+    pub(super) async fn has_controller(&self) -> bool {
         match self {
             Self::Local(_) | Self::Http(_) => true,
             // An etcd answers with or without one.
             Self::Etcd(store) => store.is_led().await.unwrap_or(false),
+            Self::Dir(store, seen) => {
+                let life = store.life();
+                life.is_some()
+                    && std::mem::replace(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner), life.clone()) != life
+            }
         }
     }
 
@@ -52,6 +60,7 @@ impl Source {
             Self::Local(controller) => controller.ask(|done| Command::Report(report, done)).await?,
             Self::Http(store) => store.report(&report).await?,
             Self::Etcd(store) => store.report(&report).await?,
+            Self::Dir(..) => {}
         }
         Ok(())
     }

@@ -16,13 +16,20 @@ pub struct Reservations {
     pub trust: f64,
     /// Names of engines that cannot be reached.
     pub lost: Vec<String>,
-    /// Of these, what the alternate in force stands in for.
+    pub in_force: InForce,
+}
+
+/// What has come of the reservations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InForce {
+    pub trust: f64,
+    /// Names of the lost engines that the alternate in force stands in for; empty without one.
     pub replaced: Vec<String>,
 }
 
 impl Default for Reservations {
     fn default() -> Self {
-        Self { trust: 1.0, lost: Vec::new(), replaced: Vec::new() }
+        Self { trust: 1.0, lost: Vec::new(), in_force: InForce { trust: 1.0, replaced: Vec::new() } }
     }
 }
 
@@ -45,7 +52,7 @@ pub(super) fn install(role: &DataRole) {
     let _order = role.installing.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(published) = role.published.load_full() else { return };
     let Some(cluster) = published.cluster(&role.cluster) else { return };
-    let Reservations { trust, lost, replaced: before } = role.reservations.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Reservations { trust, lost, in_force: before } = role.reservations.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut snapshot = Arc::clone(&published);
     let mut replaced = Vec::new();
     if let Some(alternate) = standing_in(&published, cluster, |engine| lost.iter().any(|name| name == engine)) {
@@ -55,13 +62,13 @@ pub(super) fn install(role: &DataRole) {
     if trust < 1.0 {
         snapshot = Arc::new(doubted(&snapshot, &role.cluster, &role.fleet, trust));
     }
-    tell(&published, &before, &replaced);
-    role.reservations.lock().unwrap_or_else(PoisonError::into_inner).replaced = replaced;
+    tell(&published, &before.replaced, &replaced);
     let routes = Routes::build(snapshot, cluster, role.plane.routes.load().as_deref());
     if let Some(kernel) = &role.kernel {
         kernel.apply(&routes);
     }
     role.plane.apply(routes);
+    role.reservations.lock().unwrap_or_else(PoisonError::into_inner).in_force = InForce { trust, replaced };
 }
 
 fn tell(published: &Snapshot, before: &[String], replaced: &[String]) {

@@ -3,22 +3,22 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
 
-use super::{DataRole, Reservations};
+use super::{DataRole, InForce};
 use crate::admin::{LiveEngine, ProxyView};
 use crate::policy::health::HealthState;
 
 impl DataRole {
-    /// What is held against the published weights now.
-    pub fn reservations(&self) -> Reservations {
-        self.reservations.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What is in force other than it was published.
+    pub fn in_force(&self) -> InForce {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner).in_force.clone()
     }
 
     pub fn view(&self) -> ProxyView {
         let stats = self.plane.stats();
-        let reservations = self.reservations();
+        let in_force = self.in_force();
         ProxyView {
-            alternate: reservations.replaced,
-            trust: reservations.trust,
+            alternate: in_force.replaced,
+            trust: in_force.trust,
             cluster: self.cluster.clone(),
             listen: self.listen.clone(),
             io: self.io.clone(),

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwapOption;
 
 pub use follow::{Source, apply, first_snapshot, follow};
-pub use in_force::Reservations;
+pub use in_force::{InForce, Reservations};
 pub use kernel::KernelRole;
 pub use loss::watch_losses;
 pub use report::report_demand;

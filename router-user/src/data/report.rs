@@ -34,7 +34,13 @@ pub async fn report_demand(role: Arc<DataRole>, source: Source, clock: Clock, pe
             generation: role.plane.routes.load().as_ref().map_or(0, |routes| routes.snapshot.generation),
         };
         match source.report(report).await {
-            Ok(()) => (since, counted) = (now, arrivals),
+            Ok(()) => {
+                (since, counted) = (now, arrivals);
+                // A controller with nothing new to say is heard of here.
+                if source.has_controller().await {
+                    role.contact.renew();
+                }
+            }
             Err(error) => {
                 tracing::debug!(error = format!("{error:#}"), "demand was not reported");
                 if window > MAX_WINDOW {

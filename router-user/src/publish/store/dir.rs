@@ -12,6 +12,8 @@ use crate::publish::snapshot::Snapshot;
 
 /// Generations kept: enough to look back over minutes of changes, bounded so that the disk never fills.
 const KEPT: usize = 64;
+/// What the controller writes to show that it lives.
+const LIFE: &str = "alive";
 /// How often a directory is looked at for something newer. Others may write to it over a network, where nothing tells of a change.
 const LOOK: Duration = Duration::from_millis(250);
 const PREFIX: &str = "snapshot-";
@@ -39,6 +41,19 @@ impl DirStore {
         write_whole(&self.file(Generation(snapshot.generation)), &snapshot.to_json())?;
         self.forget_old();
         Ok(())
+    }
+
+    /// Shows readers of the directory that its controller lives.
+    ///
+    /// Errors: the file cannot be written.
+    pub fn show_life(&self) -> Result<(), StoreError> {
+        let path = self.dir.join(LIFE);
+        fs::write(&path, crate::clock::unix_ms().to_string()).map_err(StoreError::io("write", &path))
+    }
+
+    /// The last sign of life of the controller; the next one is another. `None` where none was ever given.
+    pub fn life(&self) -> Option<Vec<u8>> {
+        fs::read(self.dir.join(LIFE)).ok()
     }
 
     /// The newest legal snapshot, if there is one; files that are torn or illegal are passed over with a warning.

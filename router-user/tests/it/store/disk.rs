@@ -9,13 +9,13 @@ use router_user::publish::store::DirStore;
 use super::snapshot;
 
 /// A tmpfs of 64 KiB; it goes with this.
-struct TinyDisk {
+pub(crate) struct TinyDisk {
     folder: tempfile::TempDir,
 }
 
 impl TinyDisk {
     /// `None` where mounting is not allowed, which is said; as root it must work.
-    fn mount() -> Option<Self> {
+    pub(crate) fn mount() -> Option<Self> {
         // SAFETY: geteuid takes nothing and always succeeds.
         if unsafe { libc::geteuid() } != 0 {
             eprintln!("skipped: only root can mount a file system of a few pages");
@@ -28,7 +28,7 @@ impl TinyDisk {
         Some(Self { folder })
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 }

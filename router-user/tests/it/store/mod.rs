@@ -5,6 +5,7 @@ mod contract;
 mod disk;
 mod endpoint;
 mod etcd;
+mod faults;
 mod process;
 mod standby;
 mod takeover;
@@ -46,10 +47,19 @@ pub(crate) struct Etcd {
 impl Etcd {
     /// Starts one and waits until it answers. There is no skipping: a machine without etcd-server is not set up.
     pub(crate) fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut etcd = Self { process: None, folder, client: free_address(), peer: free_address() };
+        let mut etcd = Self::absent();
         etcd.restart();
         etcd
+    }
+
+    /// One that has an address and does not run yet.
+    pub(crate) fn absent() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { process: None, folder, client: free_address(), peer: free_address() }
+    }
+
+    pub(crate) fn lose_data(&self) {
+        std::fs::remove_dir_all(self.folder.path().join("data")).expect("it has run");
     }
 
     pub(crate) fn restart(&mut self) {

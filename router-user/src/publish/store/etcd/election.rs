@@ -154,14 +154,20 @@ impl EtcdStore {
     /// Errors: etcd does not answer; the term is as good as it was.
     pub async fn prolong(&self, term: &Term, length: Duration) -> Result<Option<Term>, StoreError> {
         let asked = Instant::now();
-        match within("prolong the lease", self.client.lease_client().keep_alive(term.lease)).await {
+        let mut leases = self.client.lease_client();
+        let touch = TxnOp::put(self.key("leader"), [], Some(PutOptions::new().with_ignore_value().with_ignore_lease()));
+        // Side by side: an etcd that is far away leaves little time.
+        let (prolonged, shown) = tokio::join!(
+            within("prolong the lease", leases.keep_alive(term.lease)),
+            self.guarded(term, "show a sign of life", vec![], vec![touch]),
+        );
+        match prolonged {
             Err(StoreError::Etcd { source, .. }) if matches!(*source, etcd_client::Error::LeaseKeepAliveError(_)) => {
                 return Ok(None);
             }
             outcome => drop(outcome?),
         }
-        let touched = PutOptions::new().with_ignore_value().with_ignore_lease();
-        match self.guarded(term, "show a sign of life", vec![], vec![TxnOp::put(self.key("leader"), [], Some(touched))]).await {
+        match shown {
             Ok(()) => Ok(Some(Term { until: asked + silence(length), ..term.clone() })),
             Err(StoreError::Deposed) => Ok(None),
             Err(error) => Err(error),
