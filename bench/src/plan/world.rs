@@ -71,8 +71,8 @@ impl World {
                 model: format!("model-{}", at / CLASSES_PER_MODEL),
                 output_tokens: 100.0,
                 priority: (at % CLASSES_PER_MODEL) as u8,
-                require: Tags::new(),
                 move_price_ms: 5.0,
+                ..Class::default()
             })
             .collect();
         let capacity = |model: usize| -> f64 {
@@ -154,7 +154,7 @@ fn profile(kind: usize, capacity_rps: f64) -> Profile {
         Curve::new(knots.to_vec()).expect("the shape is convex")
     };
     let slow = SLOWER.powi((KINDS - 1 - kind) as i32);
-    Profile { name: format!("kind-{kind}"), capacity_rps, ttft_ms: curve(150.0 * slow), tbot_ms: curve(8.0 * slow) }
+    Profile { name: format!("kind-{kind}"), capacity_rps, ttft_ms: curve(150.0 * slow), tbot_ms: curve(8.0 * slow), law: None }
 }
 
 /// A standard normal number (Box and Muller, 1958).

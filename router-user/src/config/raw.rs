@@ -38,7 +38,13 @@ pub(super) struct RawClass {
     pub(super) place: Place,
     pub(super) name: Option<At<String>>,
     pub(super) model: Option<At<String>>,
+    pub(super) prompt_tokens: Option<At<f64>>,
     pub(super) output_tokens: Option<At<f64>>,
+    pub(super) hit_share: Option<At<f64>>,
+    pub(super) work: Option<At<f64>>,
+    pub(super) ttft_weight: Option<At<f64>>,
+    pub(super) decode_weight: Option<At<f64>>,
+    pub(super) rtt_cap_ms: Option<At<f64>>,
     pub(super) priority: Option<At<u64>>,
     pub(super) require: Vec<(String, At<String>)>,
     pub(super) move_price_ms: Option<At<f64>>,
@@ -49,6 +55,17 @@ pub(super) struct RawProfile {
     pub(super) capacity_rps: Option<At<f64>>,
     pub(super) ttft_ms: Option<At<Vec<(f64, f64)>>>,
     pub(super) tbot_ms: Option<At<Vec<(f64, f64)>>>,
+    pub(super) work: Option<RawLaw>,
+}
+
+/// `[profile.NAME.work]`
+pub(super) struct RawLaw {
+    pub(super) base_ms: Option<At<f64>>,
+    pub(super) prompt_token_ms: Option<At<f64>>,
+    pub(super) sequence_ms: Option<At<f64>>,
+    pub(super) max_batch: Option<At<f64>>,
+    pub(super) prompt_tokens: Option<At<f64>>,
+    pub(super) output_tokens: Option<At<f64>>,
 }
 
 pub(super) struct RawRtt {
@@ -158,7 +175,13 @@ fn class(section: &Section<'_>) -> RawClass {
         place: section.place.clone(),
         name: section.required("name", "a string", section.text("name")),
         model: section.required("model", "the name of a model", section.text("model")),
+        prompt_tokens: section.number("prompt_tokens"),
         output_tokens: section.required("output_tokens", "the mean output length in tokens", section.number("output_tokens")),
+        hit_share: section.number("hit_share"),
+        work: section.number("work"),
+        ttft_weight: section.number("ttft_weight"),
+        decode_weight: section.number("decode_weight"),
+        rtt_cap_ms: section.number("rtt_cap_ms"),
         priority: section.whole("priority", 0..256),
         require: section.text_map("require"),
         move_price_ms: section.number("move_price_ms"),
@@ -173,9 +196,24 @@ fn profile(name: String, section: &Section<'_>) -> RawProfile {
         capacity_rps: section.required("capacity_rps", "requests/s at which the engine is full", section.number("capacity_rps")),
         ttft_ms: section.required("ttft_ms", KNOTS, section.knots("ttft_ms")),
         tbot_ms: section.required("tbot_ms", KNOTS, section.knots("tbot_ms")),
+        work: section.section("work").map(|s| law(&s)),
     };
     section.refuse_unknown();
     profile
+}
+
+fn law(section: &Section<'_>) -> RawLaw {
+    let required = |key, wanted| section.required(key, wanted, section.number(key));
+    let law = RawLaw {
+        base_ms: required("base_ms", "ms that an iteration takes whatever is in it"),
+        prompt_token_ms: required("prompt_token_ms", "ms that a prompt token adds to an iteration"),
+        sequence_ms: required("sequence_ms", "ms that a sequence in the batch adds to an iteration"),
+        max_batch: required("max_batch", "the most sequences of a batch"),
+        prompt_tokens: required("prompt_tokens", "uncached prompt tokens of the requests that the profile was measured with"),
+        output_tokens: required("output_tokens", "output tokens of the requests that the profile was measured with"),
+    };
+    section.refuse_unknown();
+    law
 }
 
 fn rtt(name: String, section: &Section<'_>) -> RawRtt {

@@ -17,7 +17,8 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
     for cluster in &fleet.clusters {
         writeln!(out, "[[cluster]]\nname = {}\nregion = {}", text(&cluster.name), text(&cluster.region))?;
         let demand = fleet.classes.iter().zip(&cluster.demand_rps).map(|(c, rps)| format!("{} = {rps}", text(&c.name)));
-        writeln!(out, "demand_rps = {{ {} }}\n", demand.collect::<Vec<_>>().join(", "))?;
+        writeln!(out, "demand_rps = {{ {} }}", demand.collect::<Vec<_>>().join(", "))?;
+        writeln!(out)?;
     }
     for engine in &fleet.engines {
         writeln!(out, "[[engine]]\nname = {}\nregion = {}", text(&engine.name), text(&engine.region))?;
@@ -29,16 +30,24 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
         writeln!(out, "[[class]]\nname = {}\nmodel = {}", text(&class.name), text(&class.model))?;
         writeln!(
             out,
-            "output_tokens = {}\npriority = {}\nrequire = {}\nmove_price_ms = {}\n",
-            class.output_tokens,
-            class.priority,
-            inline(&class.require),
-            class.move_price_ms
+            "prompt_tokens = {}\noutput_tokens = {}\nhit_share = {}\nwork = {}",
+            class.prompt_tokens, class.output_tokens, class.hit_share, class.work
         )?;
+        writeln!(out, "ttft_weight = {}\ndecode_weight = {}", class.ttft_weight, class.decode_weight)?;
+        optional(out, "rtt_cap_ms", class.rtt_cap_ms)?;
+        writeln!(out, "priority = {}\nrequire = {}", class.priority, inline(&class.require))?;
+        writeln!(out, "move_price_ms = {}\n", class.move_price_ms)?;
     }
     for profile in &fleet.profiles {
         writeln!(out, "[profile.{}]\ncapacity_rps = {}", text(&profile.name), profile.capacity_rps)?;
-        writeln!(out, "ttft_ms = {}\ntbot_ms = {}\n", knots(&profile.ttft_ms), knots(&profile.tbot_ms))?;
+        writeln!(out, "ttft_ms = {}\ntbot_ms = {}", knots(&profile.ttft_ms), knots(&profile.tbot_ms))?;
+        if let Some(law) = profile.law {
+            let iteration = format!("base_ms = {}, prompt_token_ms = {}", law.base_ms, law.prompt_token_ms);
+            let batch = format!("sequence_ms = {}, max_batch = {}", law.sequence_ms, law.max_batch);
+            let request = format!("prompt_tokens = {}, output_tokens = {}", law.prompt_tokens, law.output_tokens);
+            writeln!(out, "work = {{ {iteration}, {batch}, {request} }}")?;
+        }
+        writeln!(out)?;
     }
     let mut rows: Vec<&str> = Vec::new();
     for (cluster, row) in fleet.clusters.iter().zip(&fleet.rtt_ms) {
@@ -78,6 +87,10 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
         writeln!(out, "cgroup = {}", text(&cgroup.to_string_lossy()))?;
     }
     Ok(())
+}
+
+fn optional(out: &mut String, key: &str, value: Option<f64>) -> std::fmt::Result {
+    value.map_or(Ok(()), |value| writeln!(out, "{key} = {value}"))
 }
 
 /// A TOML string or quoted key.

@@ -1,14 +1,14 @@
 //! From what the file says to a [`Config`]: names are looked up, numbers checked, defaults filled in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use router_common::slot::MAX_ENGINES;
 
-use super::raw::{Raw, RawCluster, RawProfile, RawRtt};
+use super::raw::{Raw, RawCluster, RawEngine, RawLaw, RawProfile, RawRtt};
 use super::reader::{ADDRESS, At, Place, Reader, suggest};
 use super::{Admin, Config, Control, Kernel, Proxy, Store, defaults};
-use crate::model::{Class, ClassId, Cluster, Curve, Engine, Fleet, Profile, Tags};
+use crate::model::{Class, ClassId, Cluster, Curve, Engine, Fleet, Profile, Tags, WorkLaw};
 use crate::plan::MOVE_LIMIT_FRAC;
 
 /// Clusters and classes one file may have: their product bounds the size of a snapshot.
@@ -134,9 +134,12 @@ impl Resolver<'_, '_> {
         let profiles: Vec<Option<Profile>> = raw.profiles.iter().map(|p| self.profile(p)).collect();
         let clusters: Option<Vec<Cluster>> = raw.clusters.iter().map(|c| self.cluster(c, &class_names)).collect();
         let engines = self.engines();
-        let classes = self.classes();
+        let classes = self.classes(&profiles);
         let rtt_ms = self.rtt_ms();
         self.all_servable();
+        if let (Some(clusters), Some(classes), Some(rtt_ms)) = (&clusters, &classes, &rtt_ms) {
+            self.all_within_reach(clusters, classes, rtt_ms);
+        }
         self.addresses_differ();
         Some(Fleet {
             clusters: clusters?,
@@ -221,40 +224,84 @@ impl Resolver<'_, '_> {
         engines.into_iter().collect()
     }
 
-    fn classes(&self) -> Option<Vec<Class>> {
+    fn classes(&self, profiles: &[Option<Profile>]) -> Option<Vec<Class>> {
         let classes: Vec<Option<Class>> = (self.raw.classes.iter())
             .map(|raw| {
                 let output_tokens = raw.output_tokens.as_ref().and_then(|at| self.not_negative(at, "tokens"));
-                Some(Class {
+                let prompt_tokens = raw.prompt_tokens.as_ref().map_or(Some(0.0), |at| self.not_negative(at, "tokens"));
+                let weight = |at: &Option<At<f64>>| at.as_ref().map_or(Some(1.0), |at| self.not_negative(at, "times"));
+                let (ttft_weight, decode_weight) = (weight(&raw.ttft_weight), weight(&raw.decode_weight));
+                let hit_share = self.fraction(&raw.hit_share, 0.0);
+                let rtt_cap_ms = raw.rtt_cap_ms.as_ref().map(|at| self.positive(at, "ms"));
+                let work = raw.work.as_ref().map(|at| self.positive(at, "reference requests"));
+                let move_price_ms = raw.move_price_ms.as_ref().map(|at| self.not_negative(at, "ms"));
+                let mut class = Class {
                     name: raw.name.as_ref()?.value.clone(),
                     model: raw.model.as_ref()?.value.clone(),
+                    prompt_tokens: prompt_tokens?,
                     output_tokens: output_tokens?,
+                    hit_share,
+                    work: 1.0,
+                    ttft_weight: ttft_weight?,
+                    decode_weight: decode_weight?,
+                    rtt_cap_ms: rtt_cap_ms.map_or(Some(None), |cap| cap.map(Some))?,
                     priority: raw.priority.as_ref().map_or(0, |at| at.value as u8),
                     require: tags(&raw.require),
-                    move_price_ms: match &raw.move_price_ms {
-                        Some(at) => self.not_negative(at, "ms")?,
-                        None => defaults::MOVE_PRICE_MS,
-                    },
-                })
+                    move_price_ms: defaults::MOVE_PRICE_MS,
+                };
+                let laws = self.laws(&class, profiles);
+                class.work = work.unwrap_or_else(|| Some(derived_work(&class, &laws)))?;
+                class.move_price_ms = move_price_ms.unwrap_or_else(|| Some(derived_move_price_ms(&class, &laws)))?;
+                Some(class)
             })
             .collect();
         classes.into_iter().collect()
     }
 
+    /// The laws of the profiles of the engines that may serve `class`; `None` for a profile without one.
+    fn laws(&self, class: &Class, profiles: &[Option<Profile>]) -> Vec<Option<WorkLaw>> {
+        let empty = Vec::new();
+        let serves = |engine: &&RawEngine| {
+            let models = engine.models.as_ref().map_or(&empty, |at| &at.value);
+            crate::model::ineligible(models, &tags(&engine.tags), &class.model, &class.require).is_none()
+        };
+        let named: BTreeSet<&str> =
+            self.raw.engines.iter().filter(serves).filter_map(|e| Some(e.profile.as_ref()?.value.as_str())).collect();
+        profiles.iter().flatten().filter(|profile| named.contains(profile.name.as_str())).map(|profile| profile.law).collect()
+    }
+
+    fn law(&self, raw: &RawLaw) -> Option<WorkLaw> {
+        let not_negative = |at: &Option<At<f64>>, unit| self.not_negative(at.as_ref()?, unit);
+        let positive = |at: &Option<At<f64>>, unit| self.positive(at.as_ref()?, unit);
+        let (base_ms, prompt_token_ms) = (not_negative(&raw.base_ms, "ms"), positive(&raw.prompt_token_ms, "ms"));
+        let (sequence_ms, max_batch) = (positive(&raw.sequence_ms, "ms"), positive(&raw.max_batch, "sequences"));
+        let prompt_tokens = positive(&raw.prompt_tokens, "tokens");
+        let output_tokens = positive(&raw.output_tokens, "tokens");
+        Some(WorkLaw {
+            base_ms: base_ms?,
+            prompt_token_ms: prompt_token_ms?,
+            sequence_ms: sequence_ms?,
+            max_batch: max_batch?,
+            prompt_tokens: prompt_tokens?,
+            output_tokens: output_tokens?,
+        })
+    }
+
     fn profile(&self, raw: &RawProfile) -> Option<Profile> {
-        let capacity_rps = raw.capacity_rps.as_ref().and_then(|at| {
-            let legal = at.value.is_finite() && at.value > 0.0;
-            if !legal {
-                self.reader.mistake(&at.place, format!("is {}; wanted a finite number of requests/s above 0", at.value));
-            }
-            legal.then_some(at.value)
-        });
+        let capacity_rps = raw.capacity_rps.as_ref().and_then(|at| self.positive(at, "requests/s"));
         let curve = |knots: &Option<At<Vec<(f64, f64)>>>| {
             let At { value, place } = knots.as_ref()?;
             Curve::new(value.clone()).map_err(|error| self.reader.mistake(place, error.to_string())).ok()
         };
         let (ttft_ms, tbot_ms) = (curve(&raw.ttft_ms), curve(&raw.tbot_ms));
-        Some(Profile { name: raw.name.value.clone(), capacity_rps: capacity_rps?, ttft_ms: ttft_ms?, tbot_ms: tbot_ms? })
+        let law = raw.work.as_ref().map(|raw| self.law(raw));
+        Some(Profile {
+            name: raw.name.value.clone(),
+            capacity_rps: capacity_rps?,
+            ttft_ms: ttft_ms?,
+            tbot_ms: tbot_ms?,
+            law: law.map_or(Some(None), |law| law.map(Some))?,
+        })
     }
 
     /// RTT for every (cluster, engine), from the regions' table; each pair of regions that is needed must be there.
@@ -324,6 +371,27 @@ impl Resolver<'_, '_> {
         }
     }
 
+    /// A cap on distance must leave every cluster with demand an engine.
+    fn all_within_reach(&self, clusters: &[Cluster], classes: &[Class], rtt_ms: &[Vec<f64>]) {
+        let empty = Vec::new();
+        for (at, class) in classes.iter().enumerate() {
+            let Some(cap) = &self.raw.classes[at].rtt_cap_ms else { continue };
+            for (cluster, row) in clusters.iter().zip(rtt_ms).filter(|(cluster, _)| cluster.demand_rps[at] > 0.0) {
+                let serves = |raw: &RawEngine| {
+                    let models = raw.models.as_ref().map_or(&empty, |at| &at.value);
+                    crate::model::ineligible(models, &tags(&raw.tags), &class.model, &class.require).is_none()
+                };
+                let eligible = self.raw.engines.iter().zip(row).filter(|(raw, _)| serves(raw));
+                let nearest_ms = eligible.map(|(_, &rtt)| rtt).fold(f64::INFINITY, f64::min);
+                if nearest_ms.is_finite() && class.too_far(nearest_ms).is_some() {
+                    let where_from =
+                        format!("cluster {:?}, which has demand, is {nearest_ms} ms from the nearest engine", cluster.name);
+                    self.reader.mistake(&cap.place, format!("is {}; {where_from} that may serve it; wanted no less", cap.value));
+                }
+            }
+        }
+    }
+
     fn addresses_differ(&self) {
         let mut first: HashMap<SocketAddr, usize> = HashMap::new();
         for At { value, place } in self.raw.engines.iter().filter_map(|e| e.address.as_ref()) {
@@ -345,6 +413,14 @@ impl Resolver<'_, '_> {
         legal.then_some(at.value)
     }
 
+    fn positive(&self, at: &At<f64>, unit: &str) -> Option<f64> {
+        let legal = at.value.is_finite() && at.value > 0.0;
+        if !legal {
+            self.reader.mistake(&at.place, format!("is {}; wanted a finite number of {unit} above 0", at.value));
+        }
+        legal.then_some(at.value)
+    }
+
     fn positive_fraction(&self, at: &Option<At<f64>>, default: f64) -> f64 {
         let Some(At { value, place }) = at else { return default };
         if !(*value > 0.0 && *value <= 1.0) {
@@ -360,6 +436,21 @@ impl Resolver<'_, '_> {
         }
         *value
     }
+}
+
+/// The most work that any profile of an engine that may serve `class` makes of it: nowhere is an engine then given too much. A
+/// reference request, where the class does not say what its prompts are or a profile what it was measured with.
+fn derived_work(class: &Class, laws: &[Option<WorkLaw>]) -> f64 {
+    if class.prompt_tokens <= 0.0 {
+        return 1.0;
+    }
+    laws.iter().map(|law| law.map_or(1.0, |law| law.work(class))).reduce(f64::max).unwrap_or(1.0)
+}
+
+/// The cached prefill that a moved request loses, on the slowest kind of engine; a guess where too little is known.
+fn derived_move_price_ms(class: &Class, laws: &[Option<WorkLaw>]) -> f64 {
+    let lost = laws.iter().flatten().map(|law| law.cached_prefill_ms(class)).fold(0.0, f64::max);
+    if lost > 0.0 { lost } else { defaults::MOVE_PRICE_MS }
 }
 
 /// The distinct regions, in order of name.

@@ -58,6 +58,12 @@ fn the_example_resolves_with_defaults_and_prints_back_to_itself() {
 #[case::move_limit_zero("[[class]]", "[control]\nmove_limit = 0\n[[class]]", &["control.move_limit", "above 0"])]
 #[case::move_limit_above_one("[[class]]", "[control]\nmove_limit = 1.1\n[[class]]", &["control.move_limit", "at most 1"])]
 #[case::move_price("output_tokens = 50", "output_tokens = 50\nmove_price_ms = -1", &["class[0].move_price_ms", "-1", "0 or more"])]
+#[case::hit_share("output_tokens = 50", "output_tokens = 50\nhit_share = 1", &["class[0].hit_share", "fraction"])]
+#[case::work_zero("output_tokens = 50", "output_tokens = 50\nwork = 0", &["class[0].work", "above 0"])]
+#[case::weight("output_tokens = 50", "output_tokens = 50\nttft_weight = -1", &["class[0].ttft_weight", "-1", "0 or more"])]
+#[case::cap_zero("output_tokens = 50", "output_tokens = 50\nrtt_cap_ms = 0", &["class[0].rtt_cap_ms", "above 0"])]
+#[case::cap_too_low("output_tokens = 50", "output_tokens = 50\nrtt_cap_ms = 0.5", &["class[0].rtt_cap_ms", "0.5", "cluster \"a\"", "1 ms"])]
+#[case::law_part("capacity_rps = 100", "capacity_rps = 100\nwork = { base_ms = 29.5, prompt_token_ms = 0.065, sequence_ms = 0.3, max_batch = 256, prompt_tokens = 100 }", &["profile.demo-100.work.output_tokens", "is missing"])]
 #[case::kernel_class("[[class]]", "[kernel]\nclass = \"cht\"\n[[class]]", &["kernel.class", "\"chat\""])]
 #[case::etcd_name("[[class]]", "[store]\netcd = [\"etcd1:2379\"]\n[[class]]", &["store.etcd", "IP:PORT"])]
 #[case::etcd_prefix("[[class]]", "[store]\nprefix = \"ilb/\"\n[[class]]", &["store.prefix", "\"ilb/\"", "\"/ilb\""])]
@@ -67,6 +73,27 @@ fn the_example_resolves_with_defaults_and_prints_back_to_itself() {
 #[case::section_as_value("[[class]]", "[proxy]\nlisten = 3\n[[class]]", &["proxy.listen", "IP:PORT"])]
 fn names_the_mistake(#[case] from: &str, #[case] to: &str, #[case] wanted: &[&str]) {
     check(from, to, wanted);
+}
+
+/// The example with 1,000-token prompts, half of them cached, on engines whose iterations are known.
+fn with_law(class: &str) -> crate::model::Class {
+    let law = "work = { base_ms = 30, prompt_token_ms = 0.05, sequence_ms = 0.2, max_batch = 100, prompt_tokens = 500, output_tokens = 50 }";
+    let source = EXAMPLE.replace("[profile.demo-100]", &format!("[profile.demo-100]\n{law}"));
+    let source = source.replace("[profile.demo-80]", &format!("[profile.demo-80]\n{law}"));
+    let config = parse(&source.replacen("output_tokens = 50", &format!("output_tokens = 50\n{class}"), 1)).expect("legal");
+    assert_eq!(parse(&config.to_toml()).expect("as printed"), config);
+    config.fleet.classes[0].clone()
+}
+
+#[test]
+fn work_and_the_price_of_moving_follow_from_prompts_and_hit_share() {
+    // The reference: 500 x 0.05 + 50 x (30 / 100 + 0.2) = 50 ms of engine time.
+    let found = |class| (with_law(class).work, with_law(class).move_price_ms);
+    assert_eq!(found(""), (1.0, 5.0), "nothing is known of its prompts");
+    assert_eq!(found("prompt_tokens = 500"), (1.0, 5.0));
+    assert_eq!(found("prompt_tokens = 1000"), (1.5, 5.0));
+    assert_eq!(found("prompt_tokens = 1000\nhit_share = 0.5"), (1.0, 25.0), "25 ms of prefill are not paid, unless it moves");
+    assert_eq!(found("prompt_tokens = 1000\nhit_share = 0.5\nwork = 3\nmove_price_ms = 7"), (3.0, 7.0));
 }
 
 #[test]

@@ -71,7 +71,8 @@ pub(super) fn doubted(published: &Snapshot, cluster: &str, fleet: &Fleet, trust:
     };
     for route in snapshot.routes.iter_mut().filter(|route| route.cluster == own && !route.pinned) {
         let class = route.class;
-        let eligible = (0..published.engines.len()).map(EngineId::of).filter(|&e| published.ineligible(class, e).is_none());
+        let eligible = (0..published.engines.len()).map(EngineId::of);
+        let eligible = eligible.filter(|&e| published.ineligible(class, e).is_none() && !route.is_too_far(e));
         let engines: Vec<(EngineId, Stale)> = eligible
             .map(|engine| {
                 let weight = route.weights.iter().find(|share| share.engine == engine).map_or(0.0, |share| share.weight);

@@ -120,7 +120,13 @@ impl Fit {
     /// The profile that the curves make.
     pub fn profile(&self, name: &str) -> Profile {
         let [_, ttft, tbot] = &self.curves;
-        Profile { name: name.to_owned(), capacity_rps: self.capacity.rps, ttft_ms: ttft.mean.clone(), tbot_ms: tbot.mean.clone() }
+        Profile {
+            name: name.to_owned(),
+            capacity_rps: self.capacity.rps,
+            ttft_ms: ttft.mean.clone(),
+            tbot_ms: tbot.mean.clone(),
+            law: None,
+        }
     }
 
     /// Mean requests in the engine over load, as knots; a profile has no place for them.

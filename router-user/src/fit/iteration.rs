@@ -193,6 +193,7 @@ impl Derived {
             capacity_rps: self.capacity.rps,
             ttft_ms: self.ttft_ms.clone(),
             tbot_ms: self.tbot_ms.clone(),
+            law: None,
         }
     }
 }

@@ -9,4 +9,4 @@ pub use curve::{Curve, CurveError};
 pub(crate) use fleet::ineligible;
 pub use fleet::{Class, Cluster, Engine, Fleet, Ineligible, Tags};
 pub use ids::{ClassId, ClusterId, EngineId};
-pub use profile::Profile;
+pub use profile::{Profile, WorkLaw};

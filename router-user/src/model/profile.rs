@@ -1,17 +1,48 @@
 //! How an engine kind answers as its load grows.
 
-use super::Curve;
+use super::{Class, Curve};
 
 /// Latency and capacity of one kind of engine, measured with all its replicas ready.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     pub name: String,
-    /// Load at which the engine is full, in requests/s; > 0.
+    /// Load at which the engine is full, in requests/s of the kind it was measured with; > 0.
     pub capacity_rps: f64,
     /// Time to the first output token, in ms, over load.
     pub ttft_ms: Curve,
     /// Time between two output tokens, in ms, over load.
     pub tbot_ms: Curve,
+    /// What its iterations take, and the request it was measured with, where that is known.
+    pub law: Option<WorkLaw>,
+}
+
+/// An iteration of continuous batching takes `base + prompt_token x prompt tokens + sequence x batch` ms; docs/model.md, section 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkLaw {
+    pub base_ms: f64,
+    pub prompt_token_ms: f64,
+    pub sequence_ms: f64,
+    /// Sequences of a full batch; >= 1.
+    pub max_batch: f64,
+    /// The request that the profile was measured with: prompt tokens that no cache had, and output tokens.
+    pub prompt_tokens: f64,
+    pub output_tokens: f64,
+}
+
+impl WorkLaw {
+    /// Work of a request of `class`, in reference requests: engine time of its uncached prompt, and of its tokens in a full batch.
+    pub fn work(&self, class: &Class) -> f64 {
+        let time_ms = |prompt: f64, output: f64| {
+            prompt * self.prompt_token_ms + output * (self.base_ms / self.max_batch + self.sequence_ms)
+        };
+        let uncached = class.prompt_tokens * (1.0 - class.hit_share);
+        time_ms(uncached, class.output_tokens) / time_ms(self.prompt_tokens, self.output_tokens)
+    }
+
+    /// What a request of `class` loses, in ms, that comes to an engine without its prefix: the prefill of what was cached.
+    pub fn cached_prefill_ms(&self, class: &Class) -> f64 {
+        class.prompt_tokens * class.hit_share * self.prompt_token_ms
+    }
 }
 
 impl Profile {

@@ -1,8 +1,9 @@
 //! A solved round in the words of a plan: weights, prices, loads.
 
-use crate::model::{ClassId, ClusterId, EngineId, Fleet};
+use crate::model::{Class, ClassId, ClusterId, EngineId, Fleet};
 
 use super::check::{Gap, Kkt};
+use super::load::Load;
 use super::optimise::Component;
 use super::outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, Status};
 use super::problem::Demand;
@@ -26,8 +27,9 @@ pub(super) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'
             arcs_of[arc.demand].push(at);
         }
         for (at, demand) in component.problem.demands.iter().enumerate() {
-            let route =
-                busy_route(component, at, &arcs_of[at], || idle_route(fleet, inputs, &engines, demand.cluster, demand.class));
+            let route = busy_route((fleet, inputs), component, at, &arcs_of[at], || {
+                idle_route(fleet, inputs, &engines, demand.cluster, demand.class)
+            });
             routes[demand.cluster.index() * fleet.classes.len() + demand.class.index()] = Some(route);
         }
     }
@@ -40,6 +42,7 @@ pub(super) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'
     Plan {
         status: Status::Optimal,
         objective_ms: 0.0,
+        latency_ms: 0.0,
         routes,
         engines,
         certificate: certificate(components),
@@ -55,10 +58,11 @@ fn certificate(components: &[Component<'_>]) -> Certificate {
     let (mut served, mut mix_error) = (0.0, 0.0);
     for Component { problem, round, .. } in components {
         for (at, pool) in problem.pools.iter().enumerate() {
-            let extra_tokens = round.point.load_tokens[at] - round.frame.tokens[at] * round.point.load_rps[at];
-            mix_error += (extra_tokens * (round.frame.tbot_ms[at] - pool.cost.tbot_ms(round.point.load_rps[at]))).abs();
-            served += round.point.load_rps[at];
+            let load = round.point.loads[at];
+            let ((ttft_then, tbot_then), (ttft_ms, tbot_ms)) = (round.frame.times_ms[at], pool.cost.times_ms(load.work));
+            mix_error += load.beyond(round.frame.mix[at]).cost(ttft_then - ttft_ms, tbot_then - tbot_ms).abs();
         }
+        served += round.point.flow_rps.iter().sum::<f64>();
     }
     let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap));
     Certificate {
@@ -84,13 +88,11 @@ pub(super) fn with_evaluation(mut plan: Plan, evaluation: &Evaluation) -> Plan {
     for (load, truth) in plan.engines.iter_mut().zip(&evaluation.engines) {
         load.load_rps = truth.load_rps;
         load.utilisation = truth.utilisation;
-        if truth.load_rps > NEGLIGIBLE_RPS {
-            load.latency_ms = truth.latency_ms;
-        }
+        load.latency_ms = truth.latency_ms;
     }
     let sheds = plan.routes.iter().any(|route| route.shed_rps > 0.0);
     plan.status = if sheds || evaluation.is_overloaded { Status::Degraded } else { Status::Optimal };
-    plan.objective_ms = evaluation.mean_ms;
+    (plan.objective_ms, plan.latency_ms) = (evaluation.cost_ms, evaluation.mean_ms);
     plan
 }
 
@@ -102,40 +104,47 @@ fn engine_load(
     (engine, share): (EngineId, f64),
 ) -> EngineLoad {
     let pool = &problem.pools[at];
-    let pool_rps = round.point.load_rps[at];
-    let full = pool.cost.capacity_rps.max(pool.pinned_rps);
+    let (pool_rps, pinned_rps, mix) = (round.point.loads[at].work, pool.pinned.work, round.frame.mix[at]);
+    let full = pool.cost.capacity_rps.max(pinned_rps);
     // Just below, so that the slope is the one that leads to a full engine.
-    let steepest = pool.cost.marginal_ms(full * (1.0 - 1e-9), round.frame.tokens[at]);
+    let steepest = pool.cost.marginal_ms(full * (1.0 - 1e-9), mix);
     let (price_ms, capacity_price_ms) = if !pool.cost.is_ready() {
         (0.0, 0.0)
     } else if pool_rps >= full * (1.0 - ROUNDING_FRAC) && full > 0.0 {
         // What a full engine's price has beyond its steepest slope is the price of its capacity.
-        let price = round.point.pool_price_ms[at].max(if pool.pinned_rps >= full { steepest } else { 0.0 });
+        let price = round.point.pool_price_ms[at].max(if pinned_rps >= full { steepest } else { 0.0 });
         (price, (price - steepest).max(0.0))
     } else {
         (round.point.pool_price_ms[at], 0.0)
     };
-    let class_price = |class: ClassId| price_ms + problem.mix_ms(&round.frame, at, fleet.classes[class.index()].output_tokens);
+    let class_price = |class: &Class| {
+        let request = Load::of(class);
+        request.work * price_ms + problem.mix_ms(&round.frame, at, request)
+    };
     EngineLoad {
         engine,
         pool: pool.first(),
         load_rps: pool_rps * share,
-        pinned_rps: pool.pinned_rps * share,
+        pinned_rps: pinned_rps * share,
         capacity_rps: inputs.capacity_rps(fleet, engine),
         utilisation: 0.0,
-        output_tokens: round.frame.tokens[at],
-        latency_ms: pool.cost.latency_ms(pool_rps, round.frame.tokens[at]),
+        mix,
+        latency_ms: 0.0,
         price_ms,
         capacity_price_ms,
-        class_price_ms: fleet.class_ids().map(class_price).collect(),
+        class_price_ms: fleet.classes.iter().map(class_price).collect(),
     }
 }
 
 /// The route of a (cluster, class) with no demand of its own to plan: as pinned, or wherever its first request would cost least.
 fn idle_route(fleet: &Fleet, inputs: &Inputs, engines: &[EngineLoad], cluster: ClusterId, class: ClassId) -> Route {
     let demand_rps = inputs.demand(cluster, class);
-    let usable = engines.iter().filter(|load| load.capacity_rps > 0.0 && fleet.ineligible(class, load.engine).is_none());
-    let price = |load: &EngineLoad| inputs.rtt_ms[cluster.index()][load.engine.index()] + load.class_price_ms[class.index()];
+    let may = |engine: EngineId| inputs.ineligible(fleet, cluster, class, engine).is_none();
+    let usable = engines.iter().filter(|load| load.capacity_rps > 0.0 && may(load.engine));
+    let price = |load: &EngineLoad| {
+        let network_ms = fleet.classes[class.index()].ttft_weight * inputs.rtt_ms[cluster.index()][load.engine.index()];
+        network_ms + load.class_price_ms[class.index()]
+    };
     let cheapest = usable.min_by(|a, b| {
         let by_name = || fleet.engines[a.engine.index()].name.cmp(&fleet.engines[b.engine.index()].name);
         a.is_filled_by_pins().cmp(&b.is_filled_by_pins()).then(price(a).total_cmp(&price(b))).then_with(by_name)
@@ -158,11 +167,19 @@ fn idle_route(fleet: &Fleet, inputs: &Inputs, engines: &[EngineLoad], cluster: C
         move_price_ms: 0.0,
         held_rps: Vec::new(),
         pruned: Vec::new(),
+        too_far: too_far(fleet, inputs, cluster, class),
     }
+}
+
+fn too_far(fleet: &Fleet, inputs: &Inputs, cluster: ClusterId, class: ClassId) -> Vec<EngineId> {
+    let Some(cap_ms) = fleet.classes[class.index()].rtt_cap_ms else { return Vec::new() };
+    let is_far = |&engine: &EngineId| inputs.rtt_ms[cluster.index()][engine.index()] > cap_ms;
+    fleet.engine_ids().filter(is_far).filter(|&engine| fleet.ineligible(class, engine).is_none()).collect()
 }
 
 /// The route of a demand of the program. Where all of it is shed, the weights stay those of `idle`: what comes through goes there.
 fn busy_route(
+    (fleet, inputs): (&Fleet, &Inputs),
     Component { problem, round, .. }: &Component<'_>,
     demand: usize,
     arcs: &[usize],
@@ -197,5 +214,7 @@ fn busy_route(
         }
     }
     weights.sort_by_key(|share| share.engine);
-    Route { cluster, class, demand_rps: rps, price_ms, shed_rps, is_pinned: false, weights, move_price_ms, held_rps, pruned }
+    let too_far = too_far(fleet, inputs, cluster, class);
+    let is_pinned = false;
+    Route { cluster, class, demand_rps: rps, price_ms, shed_rps, is_pinned, weights, move_price_ms, held_rps, pruned, too_far }
 }

@@ -19,7 +19,8 @@ pub fn shed_bill(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Vec<String> {
 
 fn sentence(fleet: &Fleet, inputs: &Inputs, shed: &[&Route], route: &Route) -> String {
     let class = &fleet.classes[route.class.index()];
-    let eligible: Vec<EngineId> = fleet.engine_ids().filter(|&e| fleet.ineligible(route.class, e).is_none()).collect();
+    let eligible: Vec<EngineId> =
+        fleet.engine_ids().filter(|&e| inputs.ineligible(fleet, route.cluster, route.class, e).is_none()).collect();
     let replicas = |engine: EngineId| (inputs.ready[engine.index()], fleet.engines[engine.index()].replicas);
     let down: Vec<EngineId> = eligible.iter().copied().filter(|&engine| replicas(engine).0 == 0).collect();
     let part: Vec<EngineId> = eligible.iter().copied().filter(|&e| replicas(e).0 > 0 && replicas(e).0 < replicas(e).1).collect();
@@ -42,9 +43,9 @@ fn sentence(fleet: &Fleet, inputs: &Inputs, shed: &[&Route], route: &Route) -> S
     let more = |engine: EngineId| -> f64 {
         let counts = |other: &&&Route| {
             let of = &fleet.classes[other.class.index()];
-            of.priority <= class.priority && fleet.ineligible(other.class, engine).is_none()
+            of.priority <= class.priority && inputs.ineligible(fleet, other.cluster, other.class, engine).is_none()
         };
-        shed.iter().filter(counts).map(|other| other.shed_rps).sum()
+        shed.iter().filter(counts).map(|other| other.shed_rps * fleet.classes[other.class.index()].work).sum()
     };
     // Engines that need the same are named together: those that need the least.
     let least = ready.iter().map(|&engine| more(engine)).fold(f64::INFINITY, f64::min);

@@ -82,7 +82,7 @@ pub fn legal(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Result
     let mut pinned_rps = vec![0.0; fleet.engines.len()];
     for pin in &inputs.pins {
         for (engine, share) in pin.shares() {
-            pinned_rps[engine.index()] += share * inputs.demand(pin.cluster, pin.class);
+            pinned_rps[engine.index()] += share * inputs.demand(pin.cluster, pin.class) * fleet.classes[pin.class.index()].work;
         }
     }
     for (engine, pinned) in fleet.engine_ids().zip(pinned_rps) {
@@ -106,7 +106,7 @@ fn route_is_legal(fleet: &Fleet, inputs: &Inputs, route: &RouteWeights) -> Resul
         if !(found.is_finite() && found >= 0.0) {
             return Err(Violation::Weight { cluster, class, engine: name, found });
         }
-        if let Some(why) = fleet.ineligible(route.class, engine) {
+        if let Some(why) = inputs.ineligible(fleet, route.cluster, route.class, engine) {
             return Err(Violation::Ineligible { cluster, class, engine: name, why: why.to_string() });
         }
         if inputs.ready[engine.index()] == 0 && found > 0.0 && pin.is_none() {
@@ -213,7 +213,7 @@ impl Gap {
 /// How much more `point` costs than any flows could on the true curves of the single engines: an upper bound.
 ///
 /// The bound is the Lagrangian of docs/model.md, section 5, at the point's own prices; it needs nothing but arithmetic and holds
-/// whatever the prices are. `frame` must be the point's own ([`Problem::refined`]), with `prices` for its mean lengths.
+/// whatever the prices are. `frame` must be the point's own ([`Problem::refined`]), with `prices` for its mix.
 pub(super) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &[f64]) -> Gap {
     // Least cost of one more request without limit, of one where movement is free, and what the held flows offer for less.
     let mut beyond: Vec<f64> = problem.demands.iter().map(|demand| demand.shed_price_ms).collect();
@@ -222,7 +222,7 @@ pub(super) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &
     let mut latency = 0.0;
     for (arc, &flow) in problem.arcs.iter().zip(&point.flow_rps) {
         let arc_cost = problem.arc_cost_ms(frame, arc);
-        let delivered = arc_cost + prices[arc.pool];
+        let delivered = arc_cost + problem.demands[arc.demand].request.work * prices[arc.pool];
         let limit_ms = if problem.demands[arc.demand].is_held { point.move_limit_price_ms } else { 0.0 };
         beyond[arc.demand] = beyond[arc.demand].min(delivered + arc.move_ms + limit_ms);
         free[arc.demand] = free[arc.demand].min(delivered);
@@ -246,12 +246,12 @@ pub(super) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &
         base_bound += (demand.rps - demand.shed_rps) * free[at];
     }
     for (at, pool) in problem.pools.iter().enumerate() {
-        let (price, tokens) = (prices[at], frame.tokens[at]);
+        let (price, mix) = (prices[at], frame.mix[at]);
         // Engine by engine, so that nothing rests on the pool being exact.
         for (engine, share) in pool.apart.iter().zip(&pool.shares) {
-            let pinned = pool.pinned_rps * share;
-            latency += engine.total(point.load_rps[at] * share, tokens);
-            let least = engine.cheapest(pinned, tokens, price) + price * pinned;
+            let pinned = pool.pinned.work * share;
+            latency += engine.total(point.loads[at].work * share, mix);
+            let least = engine.cheapest(pinned, mix, price) + price * pinned;
             bound += least;
             base_bound += least;
         }

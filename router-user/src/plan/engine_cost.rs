@@ -3,6 +3,7 @@
 use crate::model::{EngineId, Fleet, Profile};
 
 use super::Inputs;
+use super::load::Load;
 
 /// How long an overload is assumed to last before capacity is added: about what an inference server needs to be placed, started and
 /// to load its weights. Until then the queue of an engine with load above capacity only grows.
@@ -72,9 +73,14 @@ impl<'a> EngineCost<'a> {
         self.profile.tbot_ms.value(load_rps * self.stretch)
     }
 
-    /// Time from arrival to the last of `tokens` tokens, in ms, by the profile alone.
-    pub(super) fn latency_ms(&self, load_rps: f64, tokens: f64) -> f64 {
-        self.ttft_ms(load_rps) + tokens * self.tbot_ms(load_rps)
+    /// TTFT and TBOT at a load, in ms.
+    pub(super) fn times_ms(&self, load_rps: f64) -> (f64, f64) {
+        (self.ttft_ms(load_rps), self.tbot_ms(load_rps))
+    }
+
+    /// What `of` costs at this load, in ms, by the profile alone.
+    pub(super) fn cost_ms(&self, load_rps: f64, of: Load) -> f64 {
+        of.cost(self.ttft_ms(load_rps), self.tbot_ms(load_rps))
     }
 
     /// What a load above capacity adds to the latency of every request, in ms: the mean wait in a queue that grows by
@@ -90,27 +96,27 @@ impl<'a> EngineCost<'a> {
         excess.min(OVERLOAD_LIMIT) * OVERLOAD_HORIZON_MS / 2.0
     }
 
-    /// Requests in the engine x 1000 (requests/s x ms) at `load_rps`, for requests of `tokens`.
-    pub(super) fn total(&self, load_rps: f64, tokens: f64) -> f64 {
-        load_rps * self.latency_ms(load_rps, tokens)
+    /// Cost of the whole load (requests/s x ms) of this `mix`: with weights of 1 the requests in the engine x 1000.
+    pub(super) fn total(&self, load_rps: f64, mix: Load) -> f64 {
+        load_rps * self.cost_ms(load_rps, mix)
     }
 
-    /// Slope of [`Self::total`] to the right of `load_rps`, in ms: own latency and externality of one more request.
-    pub(super) fn marginal_ms(&self, load_rps: f64, tokens: f64) -> f64 {
-        self.latency_ms(load_rps, tokens) + load_rps * self.slope_ms(load_rps, tokens)
+    /// Slope of [`Self::total`] to the right of `load_rps`, in ms: own latency and externality of one more unit of work.
+    pub(super) fn marginal_ms(&self, load_rps: f64, mix: Load) -> f64 {
+        self.cost_ms(load_rps, mix) + load_rps * self.slope_ms(load_rps, mix)
     }
 
-    /// Growth of latency to the right of `load_rps`, in ms per request/s.
-    pub(super) fn slope_ms(&self, load_rps: f64, tokens: f64) -> f64 {
+    /// Growth of the cost of `of` to the right of `load_rps`, in ms per unit of work/s.
+    pub(super) fn slope_ms(&self, load_rps: f64, of: Load) -> f64 {
         let at = load_rps * self.stretch;
-        (self.profile.ttft_ms.slope(at) + tokens * self.profile.tbot_ms.slope(at)) * self.stretch
+        of.cost(self.profile.ttft_ms.slope(at), self.profile.tbot_ms.slope(at)) * self.stretch
     }
 
     /// The knot of the profile that `load_rps` is at, and by how much the cost of one more request jumps there, in ms.
-    pub(super) fn knee(&self, load_rps: f64, tokens: f64) -> Option<(f64, f64)> {
+    pub(super) fn knee(&self, load_rps: f64, mix: Load) -> Option<(f64, f64)> {
         let near = self.capacity_rps * KNEE_FRAC;
         let at = self.knots(0.0, self.capacity_rps).find(|knot| (knot - load_rps).abs() <= near)?;
-        Some((at, self.marginal_ms(at + near, tokens) - self.marginal_ms(at - near, tokens)))
+        Some((at, self.marginal_ms(at + near, mix) - self.marginal_ms(at - near, mix)))
     }
 
     /// Knots of the profile as loads of this engine, strictly between `from` and `to`.
@@ -129,7 +135,7 @@ impl<'a> EngineCost<'a> {
     /// The cost between `from` and capacity as chords, slopes never falling, refined within `half_width` of `around`.
     ///
     /// Shape: always [`Self::segment_count`] of them, the last ones with width 0, so that a model can be edited in place.
-    pub(super) fn segments(&self, from: f64, tokens: f64, around: f64, half_width: f64) -> Vec<Segment> {
+    pub(super) fn segments(&self, from: f64, mix: Load, around: f64, half_width: f64) -> Vec<Segment> {
         if !self.is_ready() {
             return Vec::new();
         }
@@ -143,29 +149,29 @@ impl<'a> EngineCost<'a> {
         for pair in loads.windows(2) {
             // A chord of load x latency: exact also where it is narrow, unlike a difference of two large totals.
             let (a, b) = (pair[0], pair[1]);
-            let (low, high) = (self.latency_ms(a, tokens), self.latency_ms(b, tokens));
-            let growth = if b - a > to * f64::EPSILON * 16.0 { (high - low) / (b - a) } else { self.slope_ms(a, tokens) };
+            let (low, high) = (self.cost_ms(a, mix), self.cost_ms(b, mix));
+            let growth = if b - a > to * f64::EPSILON * 16.0 { (high - low) / (b - a) } else { self.slope_ms(a, mix) };
             least = least.max(high + a * growth);
             segments.push(Segment { width_rps: b - a, slope_ms: least });
         }
-        segments.resize(self.segment_count(), Segment { width_rps: 0.0, slope_ms: least.max(self.marginal_ms(to, tokens)) });
+        segments.resize(self.segment_count(), Segment { width_rps: 0.0, slope_ms: least.max(self.marginal_ms(to, mix)) });
         segments
     }
 
     /// Least of `total(load) - price x load` over loads from `from` to capacity, on the true curve.
-    pub(super) fn cheapest(&self, from: f64, tokens: f64, price_ms: f64) -> f64 {
+    pub(super) fn cheapest(&self, from: f64, mix: Load, price_ms: f64) -> f64 {
         let to = self.capacity_rps.max(from);
         let mut loads: Vec<f64> = if self.is_ready() { self.knots(from, to).collect() } else { Vec::new() };
         loads.extend([from, to]);
         loads.sort_by(f64::total_cmp);
-        let value = |load: f64| self.total(load, tokens) - price_ms * load;
+        let value = |load: f64| self.total(load, mix) - price_ms * load;
         let mut least = value(from).min(value(to));
         for pair in loads.windows(2) {
             // Between knots the total is a quadratic: latency = rest + slope x load. Its slope is asked in the middle, since a knot
             // that was scaled to the ready replicas may round to either side of itself.
             let middle = (pair[0] + pair[1]) / 2.0;
-            let slope = self.slope_ms(middle, tokens);
-            let rest = self.latency_ms(middle, tokens) - slope * middle;
+            let slope = self.slope_ms(middle, mix);
+            let rest = self.cost_ms(middle, mix) - slope * middle;
             let turn = if slope > 0.0 { (price_ms - rest) / (2.0 * slope) } else { pair[0] };
             least = least.min(value(turn.clamp(pair[0], pair[1])));
         }
@@ -178,12 +184,15 @@ mod tests {
     use super::*;
     use crate::model::Curve;
 
+    const MIX: Load = Load { work: 1.0, ttft: 1.0, decode: 50.0 };
+
     fn profile() -> Profile {
         Profile {
             name: "p".to_owned(),
             capacity_rps: 100.0,
             ttft_ms: Curve::new(vec![(0.0, 120.0), (50.0, 150.0), (90.0, 400.0), (100.0, 900.0)]).expect("convex"),
             tbot_ms: Curve::new(vec![(0.0, 8.0), (100.0, 20.0)]).expect("convex"),
+            law: None,
         }
     }
 
@@ -193,14 +202,14 @@ mod tests {
         for (stretch, capacity_rps, from) in [(1.0, 100.0, 0.0), (2.0, 50.0, 0.0), (4.0, 20.0, 7.5), (1.0, 90.0, 95.0)] {
             let cost = EngineCost { profile: &profile, stretch, capacity_rps };
             for (around, half_width) in [(0.0, 0.0), (capacity_rps / 2.0, 1e-3), (capacity_rps, 40.0)] {
-                let segments = cost.segments(from, 50.0, around, half_width);
+                let segments = cost.segments(from, MIX, around, half_width);
                 assert_eq!(segments.len(), cost.segment_count());
                 assert!(segments.windows(2).all(|pair| pair[0].slope_ms <= pair[1].slope_ms));
-                let (mut load, mut total) = (from, cost.total(from, 50.0));
+                let (mut load, mut total) = (from, cost.total(from, MIX));
                 for segment in segments {
                     load += segment.width_rps;
                     total += segment.width_rps * segment.slope_ms;
-                    let truth = cost.total(load, 50.0);
+                    let truth = cost.total(load, MIX);
                     assert!((total - truth).abs() < 1e-6 * truth, "{total} at {load}, wanted {truth}");
                 }
                 assert!((load - capacity_rps.max(from)).abs() < 1e-9, "segments end at {load}");
@@ -217,13 +226,13 @@ mod tests {
             let profile = Profile { ttft_ms, ..profile() };
             let stretch = f64::from(nth % 12 + 11) / 11.0;
             let cost = EngineCost { profile: &profile, stretch, capacity_rps: 100.0 / stretch };
-            let turns = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0].map(|share| cost.marginal_ms(share * cost.capacity_rps, 50.0));
+            let turns = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0].map(|share| cost.marginal_ms(share * cost.capacity_rps, MIX));
             for price in turns.into_iter().chain([0.0, 1e6]) {
                 for from in [0.0, 30.0 / stretch, 120.0 / stretch] {
                     let width = cost.capacity_rps.max(from) - from;
                     let grid = (0..=2_000).map(|step| from + f64::from(step) / 2_000.0 * width);
-                    let least = grid.map(|load| cost.total(load, 50.0) - price * load).fold(f64::INFINITY, f64::min);
-                    let found = cost.cheapest(from, 50.0, price);
+                    let least = grid.map(|load| cost.total(load, MIX) - price * load).fold(f64::INFINITY, f64::min);
+                    let found = cost.cheapest(from, MIX, price);
                     assert!(found <= least + 1e-9 && found > least - 0.5 - 1e-3 * least.abs(), "{found}, grid has {least}");
                 }
             }

@@ -3,6 +3,7 @@
 use crate::model::{EngineId, Fleet};
 
 use super::engine_cost::EngineCost;
+use super::load::Load;
 use super::{Inputs, RouteWeights};
 
 /// Share of its capacity an engine may be above it before that counts: what is lost when weights are printed and read.
@@ -14,6 +15,8 @@ pub struct Evaluation {
     /// Mean latency of a served request (network, TTFT and all tokens), in ms; 0 if none is served. Overload counts as the wait in
     /// a queue that grows for ten minutes, so that it is finite and worse than any legal plan.
     pub mean_ms: f64,
+    /// The same with each part of the latency times its class's weight: what plans minimise.
+    pub cost_ms: f64,
     pub served_rps: f64,
     /// Demand that the weights refuse or do not mention.
     pub shed_rps: f64,
@@ -25,6 +28,7 @@ pub struct Evaluation {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineEvaluation {
+    /// Work/s, in reference requests/s, as is the capacity.
     pub load_rps: f64,
     pub capacity_rps: f64,
     /// Load by capacity; 0 without load, and `1 + load` where capacity is 0, so that it is finite and above 1.
@@ -38,31 +42,40 @@ pub struct EngineEvaluation {
 ///
 /// The engines need not be eligible, ready or within capacity: that is what [`super::check::legal`] is for.
 pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Evaluation {
-    let (mut load_rps, mut load_tokens) = (vec![0.0; fleet.engines.len()], vec![0.0; fleet.engines.len()]);
-    let (mut served_rps, mut network) = (0.0, 0.0);
+    let nothing = || vec![Load::default(); fleet.engines.len()];
+    // What is paid for, and the plain requests and tokens.
+    let (mut loads, mut plain) = (nothing(), nothing());
+    let (mut served_rps, mut network, mut network_cost) = (0.0, 0.0, 0.0);
     for route in weights {
-        let tokens = fleet.classes[route.class.index()].output_tokens;
+        let class = &fleet.classes[route.class.index()];
+        let (request, unweighted) = (Load::of(class), Load { work: class.work, ttft: 1.0, decode: class.output_tokens });
         let demand = inputs.demand(route.cluster, route.class) * (1.0 - route.shed_frac);
         for &(engine, weight) in &route.weights {
             let rps = demand * weight;
-            load_rps[engine.index()] += rps;
-            load_tokens[engine.index()] += rps * tokens;
-            network += rps * inputs.rtt_ms[route.cluster.index()][engine.index()];
+            loads[engine.index()].add(request.times(rps));
+            plain[engine.index()].add(unweighted.times(rps));
+            let rtt_ms = rps * inputs.rtt_ms[route.cluster.index()][engine.index()];
+            network += rtt_ms;
+            network_cost += request.ttft * rtt_ms;
             served_rps += rps;
         }
     }
     let usual_tokens = mean(fleet.classes.iter().map(|class| class.output_tokens));
-    let mut total = network;
+    let first = Load { work: 1.0, ttft: 1.0, decode: usual_tokens };
+    let (mut total, mut total_cost) = (network, network_cost);
     let engines: Vec<EngineEvaluation> = fleet
         .engine_ids()
         .map(|engine| {
             let cost = EngineCost::new(fleet, inputs, engine);
-            let load = load_rps[engine.index()];
-            let tokens = if load > 0.0 { load_tokens[engine.index()] / load } else { usual_tokens };
+            let (load, count) = (loads[engine.index()].work, plain[engine.index()].ttft);
             let is_overloaded = load > cost.capacity_rps * (1.0 + CAPACITY_TOLERANCE) + CAPACITY_TOLERANCE;
             // Beyond capacity the profile says nothing: its value there, and the queue.
-            let latency_ms = cost.latency_ms(load.min(cost.capacity_rps), tokens) + cost.overload_ms(load);
-            total += load * latency_ms;
+            let (ttft_ms, tbot_ms) = cost.times_ms(load.min(cost.capacity_rps));
+            let ttft_ms = ttft_ms + cost.overload_ms(load);
+            let spent = plain[engine.index()].cost(ttft_ms, tbot_ms);
+            let latency_ms = if count > 0.0 { spent / count } else { first.cost(ttft_ms, tbot_ms) };
+            total += spent;
+            total_cost += loads[engine.index()].cost(ttft_ms, tbot_ms);
             let utilisation = match (load > 0.0, cost.capacity_rps > 0.0) {
                 (false, _) => 0.0,
                 (true, true) => load / cost.capacity_rps,
@@ -74,6 +87,7 @@ pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Eva
     let demand_rps: f64 = inputs.demand_rps.iter().flatten().sum();
     Evaluation {
         mean_ms: if served_rps > 0.0 { total / served_rps } else { 0.0 },
+        cost_ms: if served_rps > 0.0 { total_cost / served_rps } else { 0.0 },
         served_rps,
         shed_rps: (demand_rps - served_rps).max(0.0),
         is_overloaded: engines.iter().any(|engine| engine.is_overloaded),
@@ -86,7 +100,9 @@ pub fn nearest(fleet: &Fleet, inputs: &Inputs) -> Vec<RouteWeights> {
     let mut routes = Vec::with_capacity(fleet.clusters.len() * fleet.classes.len());
     for cluster in fleet.cluster_ids() {
         for class in fleet.class_ids() {
-            let usable = fleet.engine_ids().filter(|&e| inputs.ready[e.index()] > 0 && fleet.ineligible(class, e).is_none());
+            let usable = fleet
+                .engine_ids()
+                .filter(|&e| inputs.ready[e.index()] > 0 && inputs.ineligible(fleet, cluster, class, e).is_none());
             let best = usable.min_by(|&a, &b| {
                 let rtt = |engine: EngineId| inputs.rtt_ms[cluster.index()][engine.index()];
                 let name = |engine: EngineId| &fleet.engines[engine.index()].name;

@@ -5,9 +5,10 @@
 
 use serde::Serialize;
 
-use crate::model::{ClassId, EngineId, Fleet};
+use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
 use super::engine_cost::EngineCost;
+use super::load::Load;
 use super::{EngineLoad, Inputs, NEGLIGIBLE_RPS, Plan, ROUNDING_FRAC, Route};
 
 /// Error of a sum of terms against its price, in ms, that an explanation may have.
@@ -59,7 +60,7 @@ pub struct EngineExplanation {
 /// What one more request of a class from a cluster costs at an engine, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Terms {
-    /// One round trip.
+    /// One round trip. This and the next two count each ms as often as the class's weights say.
     pub network_ms: f64,
     /// What the request itself spends in the engine: TTFT and its tokens.
     pub own_latency_ms: f64,
@@ -158,13 +159,21 @@ pub fn unexplained(fleet: &Fleet, inputs: &Inputs, plan: &Plan, least_weight: f6
     let pools: Vec<&EngineLoad> = plan.engines.iter().filter(|load| load.pool == load.engine).collect();
     let usable_of: Vec<Vec<&EngineLoad>> = fleet
         .class_ids()
-        .map(|class| pools.iter().copied().filter(|load| usable(fleet, inputs, class, load.engine).is_ok()).collect())
+        .map(|class| {
+            let may =
+                |load: &&EngineLoad| inputs.ready[load.engine.index()] > 0 && fleet.ineligible(class, load.engine).is_none();
+            pools.iter().copied().filter(may).collect()
+        })
         .collect();
     let mut rps_of = vec![(0.0, 0.0); fleet.engines.len()];
     let mut count = 0;
     for route in plan.routes.iter().filter(|route| !route.is_pinned && route.demand_rps > NEGLIGIBLE_RPS) {
         route.weights.iter().for_each(|share| rps_of[share.engine.index()] = (share.weight, share.rps));
+        let class = &fleet.classes[route.class.index()];
         for load in &usable_of[route.class.index()] {
+            if class.too_far(inputs.rtt_ms[route.cluster.index()][load.engine.index()]).is_some() {
+                continue;
+            }
             let (weight, rps) = rps_of[load.engine.index()];
             let off = terms(fleet, inputs, route, load, rps).sum_ms() - route.price_ms;
             let is_explained = if weight > 0.0 {
@@ -193,7 +202,7 @@ fn explain_route(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route) -> 
         demand_rps: route.demand_rps,
         shed_rps: route.shed_rps,
         price_ms: route.price_ms,
-        is_price_of_shed: route.shed_rps > 0.0 || route.price_ms > plan.price_limit_ms,
+        is_price_of_shed: route.shed_rps > 0.0 || route.price_ms > plan.price_limit_ms * fleet.classes[route.class.index()].work,
         engines,
     }
 }
@@ -201,7 +210,7 @@ fn explain_route(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route) -> 
 fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, load: &EngineLoad) -> EngineExplanation {
     let share = route.weights.iter().find(|share| share.engine == load.engine);
     let (weight, rps) = share.map_or((0.0, 0.0), |share| (share.weight, share.rps));
-    let usable = usable(fleet, inputs, route.class, load.engine);
+    let usable = usable(fleet, inputs, route.cluster, route.class, load.engine);
     let terms = usable.is_ok().then(|| terms(fleet, inputs, route, load, rps));
     let delivered_ms = terms.map(|terms| terms.sum_ms());
     let dearer_ms = delivered_ms.map(|delivered| delivered - route.price_ms);
@@ -241,8 +250,8 @@ fn held_by(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps
     if load.load_rps >= load.capacity_rps * (1.0 - ROUNDING_FRAC) {
         return Some(Hold::Capacity { at_rps: load.capacity_rps });
     }
-    let (at_rps, jump_ms) = cost.knee(load.load_rps, load.output_tokens)?;
-    let beyond = cost.marginal_ms(at_rps, load.output_tokens);
+    let (at_rps, jump_ms) = cost.knee(load.load_rps, load.mix)?;
+    let beyond = cost.marginal_ms(at_rps, load.mix);
     (jump_ms > TERM_TOLERANCE_MS).then_some(Hold::Knee { at_rps, more_ms: (beyond - load.price_ms).max(0.0) })
 }
 
@@ -270,26 +279,21 @@ fn keeps(route: &Route, engine: EngineId, rps: f64) -> Keeps {
 
 /// Splits the marginal cost of one more request into its terms. They add up to what the plan priced it at, exactly.
 fn terms(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps: f64) -> Terms {
-    let tokens = fleet.classes[route.class.index()].output_tokens;
-    let own_latency_ms = EngineCost::new(fleet, inputs, load.engine).latency_ms(load.load_rps, tokens);
-    let (network_ms, class_ms) =
-        (inputs.rtt_ms[route.cluster.index()][load.engine.index()], load.class_price_ms[route.class.index()]);
+    let request = Load::of(&fleet.classes[route.class.index()]);
+    let own_latency_ms = EngineCost::new(fleet, inputs, load.engine).cost_ms(load.load_rps, request);
+    let network_ms = request.ttft * inputs.rtt_ms[route.cluster.index()][load.engine.index()];
+    let class_ms = load.class_price_ms[route.class.index()];
+    let capacity_ms = request.work * load.capacity_price_ms;
     let churn_ms = match keeps(route, load.engine, rps) {
         Keeps::More => route.move_price_ms,
         Keeps::All => (route.price_ms - network_ms - class_ms).clamp(0.0, route.move_price_ms),
         Keeps::Part => 0.0,
     };
-    Terms {
-        network_ms,
-        own_latency_ms,
-        externality_ms: class_ms - load.capacity_price_ms - own_latency_ms,
-        capacity_ms: load.capacity_price_ms,
-        churn_ms,
-    }
+    Terms { network_ms, own_latency_ms, externality_ms: class_ms - capacity_ms - own_latency_ms, capacity_ms, churn_ms }
 }
 
-fn usable(fleet: &Fleet, inputs: &Inputs, class: ClassId, engine: EngineId) -> Result<(), Reason> {
-    if let Some(why) = fleet.ineligible(class, engine) {
+fn usable(fleet: &Fleet, inputs: &Inputs, cluster: ClusterId, class: ClassId, engine: EngineId) -> Result<(), Reason> {
+    if let Some(why) = inputs.ineligible(fleet, cluster, class, engine) {
         return Err(Reason::NotEligible { why: why.to_string() });
     }
     if inputs.ready[engine.index()] == 0 {

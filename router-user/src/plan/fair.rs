@@ -28,7 +28,7 @@ struct Network {
 impl Network {
     fn new(problem: &Problem<'_>) -> Self {
         let (demands, pools) = (problem.demands.len(), problem.pools.len());
-        let all: f64 = problem.demands.iter().map(|demand| demand.rps).sum();
+        let all: f64 = works(problem).iter().sum();
         let mut network = Self {
             to: Vec::new(),
             room: Vec::new(),
@@ -40,7 +40,7 @@ impl Network {
         // Edge 2 d is the source's to demand d.
         (0..demands).for_each(|demand| network.edge(0, 1 + demand, 0.0));
         for (at, pool) in problem.pools.iter().enumerate() {
-            network.edge(1 + demands + at, sink, (pool.cost.capacity_rps - pool.pinned_rps).max(0.0));
+            network.edge(1 + demands + at, sink, (pool.cost.capacity_rps - pool.pinned.work).max(0.0));
         }
         for arc in &problem.arcs {
             network.edge(1 + arc.demand, 1 + demands + arc.pool, f64::INFINITY);
@@ -55,7 +55,7 @@ impl Network {
         self.room.extend([room, 0.0]);
     }
 
-    /// What a demand is given now, in requests/s.
+    /// What a demand is given now, as work.
     fn served(&self, demand: usize) -> f64 {
         self.room[2 * demand + 1]
     }
@@ -134,10 +134,15 @@ impl Network {
     }
 }
 
+/// Every demand as work: requests/s x work of one. It is work that flows from demands to pools.
+fn works(problem: &Problem<'_>) -> Vec<f64> {
+    problem.demands.iter().map(|demand| demand.rps * demand.request.work).collect()
+}
+
 /// What each demand is to be served, in requests/s; `None` when everything fits. `priority` of a demand: 0 is served first.
 pub(super) fn served(problem: &Problem<'_>, priority: impl Fn(usize) -> u8) -> Option<Vec<f64>> {
     let mut network = Network::new(problem);
-    let demand: Vec<f64> = problem.demands.iter().map(|demand| demand.rps).collect();
+    let demand = works(problem);
     network.ask(problem, &demand);
     network.push();
     if demand.iter().enumerate().all(|(at, &rps)| rps - network.served(at) <= NEGLIGIBLE_RPS.max(rps * ROOM_FRAC)) {
@@ -160,17 +165,19 @@ pub(super) fn served(problem: &Problem<'_>, priority: impl Fn(usize) -> u8) -> O
             });
         }
     }
-    Some(fixed)
+    Some(fixed.iter().zip(&problem.demands).map(|(work, demand)| work / demand.request.work).collect())
 }
 
 /// Completes `flow_rps`, one per arc and within every capacity, so that each demand gets what is `wanted` of it, as far as that fits.
 /// Flows that are in the way are led elsewhere, no more than has to be.
 pub(super) fn complete(problem: &Problem<'_>, wanted: &[f64], flow_rps: &mut [f64]) {
     let mut network = Network::new(problem);
-    network.ask(problem, wanted);
+    let work = |demand: usize| problem.demands[demand].request.work;
+    let wanted: Vec<f64> = wanted.iter().enumerate().map(|(at, rps)| rps * work(at)).collect();
+    network.ask(problem, &wanted);
     let first_arc = 2 * (problem.demands.len() + problem.pools.len());
     for (at, (arc, &flow)) in problem.arcs.iter().zip(flow_rps.iter()).enumerate() {
-        let pool = problem.demands.len() + arc.pool;
+        let (pool, flow) = (problem.demands.len() + arc.pool, flow * work(arc.demand));
         network.room[first_arc + 2 * at + 1] += flow;
         for edge in [2 * arc.demand, 2 * pool] {
             network.room[edge] = (network.room[edge] - flow).max(0.0);
@@ -179,7 +186,7 @@ pub(super) fn complete(problem: &Problem<'_>, wanted: &[f64], flow_rps: &mut [f6
     }
     network.push();
     for (at, flow) in flow_rps.iter_mut().enumerate() {
-        *flow = network.room[first_arc + 2 * at + 1];
+        *flow = network.room[first_arc + 2 * at + 1] / work(problem.arcs[at].demand);
     }
 }
 

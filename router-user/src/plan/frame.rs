@@ -1,6 +1,7 @@
 //! Where a problem is linearised, and points on its true curves. Pure.
 
 use super::NEGLIGIBLE_RPS;
+use super::load::Load;
 use super::problem::{Arc, Problem};
 
 /// Steps that are tried towards a new solution.
@@ -13,10 +14,10 @@ const HELD_WIDTH_FRAC: f64 = 0.02;
 /// Where the program is linearised: one entry per pool.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
-    /// Mean output length of the pool's requests, in tokens.
-    pub(super) tokens: Vec<f64>,
-    /// TBOT, in ms, at which a class's difference from that mean is priced.
-    pub(super) tbot_ms: Vec<f64>,
+    /// What a unit of the pool's work consists of.
+    pub(super) mix: Vec<Load>,
+    /// TTFT and TBOT, in ms, at which a class's difference from that mix is priced.
+    pub(super) times_ms: Vec<(f64, f64)>,
     /// Centre and half-width of the refined breakpoints, in requests/s.
     pub(super) focus: Vec<(f64, f64)>,
 }
@@ -30,11 +31,10 @@ pub(super) struct Point {
     pub(super) shed_rps: Vec<f64>,
     /// Marginal cost of each demand, in ms.
     pub(super) demand_price_ms: Vec<f64>,
-    /// Marginal cost of load on each pool, in ms, for a request of the frame's mean length.
+    /// Marginal cost of load on each pool, in ms, per unit of work of the frame's mix.
     pub(super) pool_price_ms: Vec<f64>,
-    /// Load and output tokens/s of each pool, pins included.
-    pub(super) load_rps: Vec<f64>,
-    pub(super) load_tokens: Vec<f64>,
+    /// What each pool is given, pins included.
+    pub(super) loads: Vec<Load>,
     /// What one more moved request/s would save, in ms: 0 unless the limit of movement binds.
     pub(super) move_limit_price_ms: f64,
 }
@@ -48,8 +48,7 @@ impl Point {
             shed_rps: blend(&self.shed_rps, &other.shed_rps),
             demand_price_ms: other.demand_price_ms.clone(),
             pool_price_ms: other.pool_price_ms.clone(),
-            load_rps: blend(&self.load_rps, &other.load_rps),
-            load_tokens: blend(&self.load_tokens, &other.load_tokens),
+            loads: self.loads.iter().zip(&other.loads).map(|(from, to)| from.towards(*to, step)).collect(),
             move_limit_price_ms: other.move_limit_price_ms,
         }
     }
@@ -57,37 +56,47 @@ impl Point {
 
 impl Problem<'_> {
     /// The first linearisation. Around the loads that held weights make of the demand, or else of everything: every pool with the
-    /// mean length of all that may reach it.
+    /// mix of all that may reach it.
     pub(super) fn first_frame(&self) -> Frame {
         let is_held = !self.demands.is_empty() && self.demands.iter().all(|demand| demand.is_held);
-        let mut rps: Vec<f64> = self.pools.iter().map(|pool| pool.pinned_rps).collect();
-        let mut tokens: Vec<f64> = self.pools.iter().map(|pool| pool.pinned_tokens).collect();
+        let mut loads: Vec<Load> = self.pools.iter().map(|pool| pool.pinned).collect();
         for arc in &self.arcs {
-            let amount = if is_held { arc.kept_rps } else { self.demands[arc.demand].rps };
-            rps[arc.pool] += amount;
-            tokens[arc.pool] += amount * arc.tokens;
+            let demand = &self.demands[arc.demand];
+            let amount = if is_held { arc.kept_rps } else { demand.rps };
+            loads[arc.pool].add(demand.request.times(amount));
         }
         let around = |at: usize| {
             let capacity = self.pools[at].cost.capacity_rps;
-            if is_held { (rps[at].min(capacity), capacity * HELD_WIDTH_FRAC) } else { (capacity / 2.0, capacity / 2.0) }
+            if is_held { (loads[at].work.min(capacity), capacity * HELD_WIDTH_FRAC) } else { (capacity / 2.0, capacity / 2.0) }
         };
         let focus: Vec<(f64, f64)> = (0..self.pools.len()).map(around).collect();
         Frame {
-            tokens: rps.iter().zip(&tokens).map(|(&rps, &tokens)| if rps > 0.0 { tokens / rps } else { 0.0 }).collect(),
-            tbot_ms: self.pools.iter().zip(&focus).map(|(pool, &(load, _))| pool.cost.tbot_ms(load)).collect(),
+            mix: loads.iter().map(|load| load.mix().unwrap_or(Load { work: 1.0, ..Load::default() })).collect(),
+            times_ms: self.pools.iter().zip(&focus).map(|(pool, &(load, _))| pool.cost.times_ms(load)).collect(),
             focus,
         }
     }
 
-    /// The frame at `point`: its own mix of lengths, and breakpoints a quarter as far apart, or following a load that left them.
+    /// What `flow_rps`, one per arc, and the pins put on each pool.
+    pub(super) fn loads(&self, flow_rps: &[f64]) -> Vec<Load> {
+        let mut loads: Vec<Load> = self.pools.iter().map(|pool| pool.pinned).collect();
+        for (arc, &flow) in self.arcs.iter().zip(flow_rps) {
+            loads[arc.pool].add(self.demands[arc.demand].request.times(flow));
+        }
+        loads
+    }
+
+    /// The frame at `point`: its own mix, and breakpoints a quarter as far apart, or following a load that left them.
     pub(super) fn refined(&self, frame: &Frame, point: &Point) -> Frame {
         let mut next = frame.clone();
         for (at, pool) in self.pools.iter().enumerate() {
-            let load = point.load_rps[at];
-            if load > NEGLIGIBLE_RPS {
-                next.tokens[at] = point.load_tokens[at] / load;
+            let load = point.loads[at].work;
+            if load > NEGLIGIBLE_RPS
+                && let Some(mix) = point.loads[at].mix()
+            {
+                next.mix[at] = mix;
             }
-            next.tbot_ms[at] = pool.cost.tbot_ms(load);
+            next.times_ms[at] = pool.cost.times_ms(load);
             let (centre, half_width) = frame.focus[at];
             let moved = (load - centre).abs();
             let narrow = if moved > half_width * 0.5 { moved } else { half_width / 4.0 };
@@ -99,10 +108,7 @@ impl Problem<'_> {
     /// Cost of `point` on the true curves, in ms x requests/s, shed and movement included.
     pub(super) fn cost(&self, point: &Point) -> f64 {
         let network: f64 = self.arcs.iter().zip(&point.flow_rps).map(|(arc, flow)| arc.cost_ms * flow).sum();
-        let in_engines = self.pools.iter().enumerate().map(|(at, pool)| {
-            let (load, tokens) = (point.load_rps[at], point.load_tokens[at]);
-            load * pool.cost.ttft_ms(load) + tokens * pool.cost.tbot_ms(load)
-        });
+        let in_engines = self.pools.iter().zip(&point.loads).map(|(pool, &load)| pool.cost.cost_ms(load.work, load));
         network + in_engines.sum::<f64>() + self.move_cost(point) + self.shed_cost(point)
     }
 
@@ -135,22 +141,25 @@ impl Problem<'_> {
         best.unwrap_or(from)
     }
 
-    /// Largest change in the price of a request, in ms, if `frame` took the mix of lengths of `point`.
+    /// Largest change in the price of a request, in ms, if `frame` took the engines' times of `point`.
     pub(super) fn mix_shift_ms(&self, frame: &Frame, point: &Point) -> f64 {
         let shift = |arc: &Arc| {
-            let extra = arc.tokens - frame.tokens[arc.pool];
-            (extra * (self.pools[arc.pool].cost.tbot_ms(point.load_rps[arc.pool]) - frame.tbot_ms[arc.pool])).abs()
+            let extra = self.demands[arc.demand].request.beyond(frame.mix[arc.pool]);
+            let ((ttft_ms, tbot_ms), then) = (frame.times_ms[arc.pool], point.loads[arc.pool].work);
+            let (ttft_then, tbot_then) = self.pools[arc.pool].cost.times_ms(then);
+            extra.cost(ttft_then - ttft_ms, tbot_then - tbot_ms).abs()
         };
         self.arcs.iter().map(shift).fold(0.0, f64::max)
     }
 
     /// What one request of `arc` costs besides its share of the pool's load and besides moving, in ms.
     pub(super) fn arc_cost_ms(&self, frame: &Frame, arc: &Arc) -> f64 {
-        arc.cost_ms + self.mix_ms(frame, arc.pool, arc.tokens)
+        arc.cost_ms + self.mix_ms(frame, arc.pool, self.demands[arc.demand].request)
     }
 
-    /// The correction for requests that are longer or shorter than the pool's mean, in ms.
-    pub(super) fn mix_ms(&self, frame: &Frame, pool: usize, tokens: f64) -> f64 {
-        (tokens - frame.tokens[pool]) * frame.tbot_ms[pool]
+    /// The correction for a request that is another than its work of the pool's mix, in ms.
+    pub(super) fn mix_ms(&self, frame: &Frame, pool: usize, request: Load) -> f64 {
+        let (ttft_ms, tbot_ms) = frame.times_ms[pool];
+        request.beyond(frame.mix[pool]).cost(ttft_ms, tbot_ms)
     }
 }

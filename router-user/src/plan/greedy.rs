@@ -8,6 +8,7 @@ use super::NEGLIGIBLE_RPS;
 use super::check::{self, Kkt};
 use super::fair;
 use super::frame::Point;
+use super::load::Load;
 use super::optimise::Round;
 use super::problem::Problem;
 
@@ -28,46 +29,47 @@ pub(super) fn refill(problem: &Problem<'_>) -> Round {
         arc.kept_rps * ((demand.rps - demand.shed_rps) / kept_rps[arc.demand]).min(1.0)
     };
     let mut flow_rps: Vec<f64> = problem.arcs.iter().map(|arc| if arc.kept_rps > 0.0 { stays(arc) } else { 0.0 }).collect();
-    let mut load_rps: Vec<f64> = problem.pools.iter().map(|pool| pool.pinned_rps).collect();
+    let mut work: Vec<f64> = problem.pools.iter().map(|pool| pool.pinned.work).collect();
     for (arc, flow) in problem.arcs.iter().zip(&mut flow_rps) {
-        let room = (problem.pools[arc.pool].cost.capacity_rps - load_rps[arc.pool]).max(0.0);
-        *flow = flow.min(room);
-        load_rps[arc.pool] += *flow;
+        let each = problem.demands[arc.demand].request.work;
+        let room = (problem.pools[arc.pool].cost.capacity_rps - work[arc.pool]).max(0.0);
+        *flow = flow.min(room / each);
+        work[arc.pool] += *flow * each;
     }
     pour(problem, flow_rps)
 }
 
 /// Pours what `flow_rps`, one per arc, leaves of each demand.
 fn pour(problem: &Problem<'_>, mut flow_rps: Vec<f64>) -> Round {
-    let mut load: Vec<(f64, f64)> = problem.pools.iter().map(|pool| (pool.pinned_rps, pool.pinned_tokens)).collect();
+    let mut loads: Vec<Load> = problem.pools.iter().map(|pool| pool.pinned).collect();
     let mut arcs_of = vec![Vec::new(); problem.demands.len()];
     problem.arcs.iter().enumerate().for_each(|(at, arc)| arcs_of[arc.demand].push(at));
     let wanted: Vec<f64> = problem.demands.iter().map(|demand| demand.rps - demand.shed_rps).collect();
     let mut lacking = wanted.clone();
     for (arc, &flow) in problem.arcs.iter().zip(&flow_rps) {
         lacking[arc.demand] -= flow;
-        load[arc.pool].0 += flow;
-        load[arc.pool].1 += flow * arc.tokens;
+        loads[arc.pool].add(problem.demands[arc.demand].request.times(flow));
     }
     // Who has the fewest engines chooses first.
     let mut order: Vec<usize> = (0..wanted.len()).filter(|&demand| lacking[demand] > NEGLIGIBLE_RPS).collect();
     order.sort_by_key(|&demand| arcs_of[demand].len());
     for _ in 0..PARTS {
         for &demand in &order {
-            let part = lacking[demand] / f64::from(PARTS);
+            let (part, request) = (lacking[demand] / f64::from(PARTS), problem.demands[demand].request);
             let cost = |at: usize| {
                 let arc = &problem.arcs[at];
                 let moving = if flow_rps[at] + part > arc.kept_rps { arc.move_ms } else { 0.0 };
-                arc.cost_ms + moving + problem.pools[arc.pool].cost.marginal_ms(load[arc.pool].0, arc.tokens)
+                let (engine, load) = (&problem.pools[arc.pool].cost, loads[arc.pool]);
+                arc.cost_ms + moving + engine.cost_ms(load.work, request) + request.work * engine.slope_ms(load.work, load)
             };
-            let has_room =
-                |at: usize| load[problem.arcs[at].pool].0 + part <= problem.pools[problem.arcs[at].pool].cost.capacity_rps;
+            let has_room = |at: usize| {
+                let pool = problem.arcs[at].pool;
+                loads[pool].work + part * request.work <= problem.pools[pool].cost.capacity_rps
+            };
             let best = arcs_of[demand].iter().copied().filter(|&at| has_room(at)).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
             if let Some(at) = best {
-                let arc = &problem.arcs[at];
                 flow_rps[at] += part;
-                load[arc.pool].0 += part;
-                load[arc.pool].1 += part * arc.tokens;
+                loads[problem.arcs[at].pool].add(request.times(part));
             }
         }
     }
@@ -77,12 +79,9 @@ fn pour(problem: &Problem<'_>, mut flow_rps: Vec<f64>) -> Round {
 
 /// Puts flows in the form of a solved round: marginal costs as prices, and what they prove.
 fn judge(problem: &Problem<'_>, flow_rps: Vec<f64>) -> Round {
-    let mut load_rps: Vec<f64> = problem.pools.iter().map(|pool| pool.pinned_rps).collect();
-    let mut load_tokens: Vec<f64> = problem.pools.iter().map(|pool| pool.pinned_tokens).collect();
+    let loads = problem.loads(&flow_rps);
     let mut shed_rps: Vec<f64> = problem.demands.iter().map(|demand| demand.rps).collect();
     for (arc, &flow) in problem.arcs.iter().zip(&flow_rps) {
-        load_rps[arc.pool] += flow;
-        load_tokens[arc.pool] += flow * arc.tokens;
         shed_rps[arc.demand] = (shed_rps[arc.demand] - flow).max(0.0);
     }
     let zeros = |count: usize| vec![0.0; count];
@@ -91,19 +90,19 @@ fn judge(problem: &Problem<'_>, flow_rps: Vec<f64>) -> Round {
         shed_rps,
         demand_price_ms: zeros(problem.demands.len()),
         pool_price_ms: zeros(problem.pools.len()),
-        load_rps,
-        load_tokens,
+        loads,
         move_limit_price_ms: 0.0,
     };
     let frame = problem.refined(&problem.first_frame(), &point);
     for (at, pool) in problem.pools.iter().enumerate().filter(|(_, pool)| pool.cost.is_ready()) {
-        point.pool_price_ms[at] = pool.cost.marginal_ms(point.load_rps[at], frame.tokens[at]);
+        point.pool_price_ms[at] = pool.cost.marginal_ms(point.loads[at].work, frame.mix[at]);
     }
     for (at, demand) in problem.demands.iter().enumerate() {
         point.demand_price_ms[at] = demand.shed_price_ms;
     }
     for arc in &problem.arcs {
-        let delivered = problem.arc_cost_ms(&frame, arc) + point.pool_price_ms[arc.pool] + arc.move_ms;
+        let work = problem.demands[arc.demand].request.work;
+        let delivered = problem.arc_cost_ms(&frame, arc) + work * point.pool_price_ms[arc.pool] + arc.move_ms;
         let price = &mut point.demand_price_ms[arc.demand];
         *price = price.min(delivered);
     }

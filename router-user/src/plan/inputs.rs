@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::model::{ClassId, ClusterId, EngineId, Fleet};
+use crate::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible};
 
 /// The moving inputs of one plan.
 ///
@@ -72,10 +72,26 @@ impl Inputs {
         }
     }
 
+    /// Why `engine` may not serve `class` of `cluster`, distance included; `None` when it may. Health is no part of it.
+    pub fn ineligible(&self, fleet: &Fleet, cluster: ClusterId, class: ClassId, engine: EngineId) -> Option<Ineligible> {
+        let too_far = || fleet.classes[class.index()].too_far(self.rtt_ms[cluster.index()][engine.index()]);
+        fleet.ineligible(class, engine).or_else(too_far)
+    }
+
     /// Load an engine may be given, in requests/s; 0 when no replica is ready.
     pub fn capacity_rps(&self, fleet: &Fleet, engine: EngineId) -> f64 {
         let ready = f64::from(self.ready[engine.index()]) / f64::from(fleet.engines[engine.index()].replicas);
         fleet.profile_of(engine).capacity_rps * ready * (1.0 - self.headroom_frac)
+    }
+
+    /// Forgets pins that name an engine which has since come to be too far away; returns how many.
+    pub fn drop_far_pins(&mut self, fleet: &Fleet) -> usize {
+        let pins = std::mem::take(&mut self.pins);
+        let count = pins.len();
+        let is_near =
+            |pin: &Pin| pin.weights.iter().all(|&(engine, _)| self.ineligible(fleet, pin.cluster, pin.class, engine).is_none());
+        self.pins = pins.into_iter().filter(is_near).collect();
+        count - self.pins.len()
     }
 
     /// The pin of a (cluster, class), if an operator has set one.
@@ -156,8 +172,8 @@ impl Inputs {
                 if pin.weights[..nth].iter().any(|&(other, _)| other == engine) {
                     return refuse(format!("names engine {name:?} twice, wanted it once"));
                 }
-                // Residency and models are never relaxed, not even for an operator.
-                if let Some(why) = fleet.ineligible(pin.class, engine) {
+                // Residency, models and distances are never relaxed, not even for an operator.
+                if let Some(why) = self.ineligible(fleet, pin.cluster, pin.class, engine) {
                     return refuse(format!("names engine {name:?}, which {why}"));
                 }
             }

@@ -64,7 +64,7 @@ impl Problem<'_> {
         let (pool_row, move_row) = (self.demands.len(), self.demands.len() + self.pools.len());
         let mut program = LinearProgram::default();
         for arc in &self.arcs {
-            let entries = [(arc.demand, 1.0), (pool_row + arc.pool, 1.0), (move_row, 1.0)];
+            let entries = [(arc.demand, 1.0), (pool_row + arc.pool, self.demands[arc.demand].request.work), (move_row, 1.0)];
             let is_limited = self.move_limit_rps.is_some() && self.demands[arc.demand].is_held;
             let upper = if arc.is_pruned { 0.0 } else { f64::INFINITY };
             program.push(self.arc_cost_ms(frame, arc) + arc.move_ms, upper, &entries[..if is_limited { 3 } else { 2 }]);
@@ -74,12 +74,12 @@ impl Problem<'_> {
         }
         for (at, pool) in self.pools.iter().enumerate() {
             let (around, half_width) = frame.focus[at];
-            for segment in pool.cost.segments(pool.pinned_rps, frame.tokens[at], around, half_width) {
+            for segment in pool.cost.segments(pool.pinned.work, frame.mix[at], around, half_width) {
                 program.push(segment.slope_ms, segment.width_rps, &[(pool_row + at, -1.0)]);
             }
         }
         for arc in self.arcs.iter().filter(|arc| arc.kept_rps > 0.0) {
-            let entries = [(arc.demand, 1.0), (pool_row + arc.pool, 1.0)];
+            let entries = [(arc.demand, 1.0), (pool_row + arc.pool, self.demands[arc.demand].request.work)];
             program.push(self.arc_cost_ms(frame, arc), if arc.is_pruned { 0.0 } else { arc.kept_rps }, &entries);
         }
         program.rhs = self.demands.iter().map(|demand| demand.rps - demand.shed_rps).collect();
@@ -132,24 +132,19 @@ impl Problem<'_> {
         }
         let shed = values[self.arcs.len()..][..self.demands.len()].iter().zip(&self.demands);
         let shed_rps = shed.map(|(value, demand)| demand.shed_rps + value.max(0.0)).collect();
-        let mut load_rps: Vec<f64> = self.pools.iter().map(|pool| pool.pinned_rps).collect();
-        let mut load_tokens: Vec<f64> = self.pools.iter().map(|pool| pool.pinned_tokens).collect();
-        for (arc, flow) in self.arcs.iter().zip(&flow_rps) {
-            load_rps[arc.pool] += flow;
-            load_tokens[arc.pool] += flow * arc.tokens;
-        }
+        let loads = self.loads(&flow_rps);
         let mut pool_price_ms: Vec<f64> = duals[self.demands.len()..][..self.pools.len()].iter().map(|dual| -dual).collect();
-        for ((pool, price), (&load, &tokens)) in self.pools.iter().zip(&mut pool_price_ms).zip(load_rps.iter().zip(&frame.tokens))
-        {
+        for ((pool, price), (load, &mix)) in self.pools.iter().zip(&mut pool_price_ms).zip(loads.iter().zip(&frame.mix)) {
             // The dual of a pool without free load is not unique: take the true cost of the first request.
-            let is_idle = load - pool.pinned_rps <= NEGLIGIBLE_RPS;
-            if is_idle && pool.cost.capacity_rps > pool.pinned_rps {
-                *price = pool.cost.marginal_ms(pool.pinned_rps, tokens);
+            let pinned_rps = pool.pinned.work;
+            let is_idle = load.work - pinned_rps <= NEGLIGIBLE_RPS;
+            if is_idle && pool.cost.capacity_rps > pinned_rps {
+                *price = pool.cost.marginal_ms(pinned_rps, mix);
             }
         }
         let demand_price_ms = duals[..self.demands.len()].to_vec();
         // More room to move can only make the program cheaper.
         let move_limit_price_ms = duals.get(self.demands.len() + self.pools.len()).map_or(0.0, |dual| (-dual).max(0.0));
-        Point { flow_rps, shed_rps, demand_price_ms, pool_price_ms, load_rps, load_tokens, move_limit_price_ms }
+        Point { flow_rps, shed_rps, demand_price_ms, pool_price_ms, loads, move_limit_price_ms }
     }
 }

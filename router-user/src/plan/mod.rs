@@ -20,6 +20,7 @@ mod frame;
 mod greedy;
 mod inputs;
 mod linear;
+mod load;
 mod optimise;
 mod outcome;
 pub mod planner;

@@ -13,6 +13,7 @@ use super::assemble::{assemble, with_evaluation};
 use super::check::{self, Gap, Kkt, Violation};
 use super::frame::{Frame, Point};
 use super::inputs::InputError;
+use super::load::Load;
 use super::outcome::Plan;
 use super::problem::{Arc, Problem, priority};
 use super::solve::{Basis, Solution, SolveError, Solver};
@@ -43,7 +44,8 @@ const LATE_GAP_FRAC: f64 = 1e-5;
 const SLIVER_FRAC: f64 = 5e-4;
 const PRUNE_COST_FRAC: f64 = 2e-4;
 
-/// Gap above which a plan is refused where one output length makes the program convex. Mixed lengths are judged by the gap they report.
+/// Gap above which a plan is refused where classes differ in nothing but the amount of work, which makes the program convex. Others
+/// are judged by the gap they report.
 const MAX_GAP_FRAC: f64 = 5e-4;
 
 /// Left of each shed for the program, in requests/s, so that it is the program that finds what a place is worth: far more than its
@@ -148,9 +150,9 @@ impl Optimiser {
         let mut problems = Problem::new(fleet, inputs, held).components();
         problems.iter_mut().for_each(|problem| share_shed(fleet, problem));
         let components = solve_all(problems, limit_frac, &basis, self.budget.as_secs_f64())?;
-        let has_one_length = fleet.classes.windows(2).all(|pair| pair[0].output_tokens == pair[1].output_tokens);
+        let has_one_mix = fleet.classes.windows(2).all(|pair| Load::of(&pair[0]).mix() == Load::of(&pair[1]).mix());
         let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap)).frac();
-        if has_one_length && gap > MAX_GAP_FRAC {
+        if has_one_mix && gap > MAX_GAP_FRAC {
             return Err(Violation::Gap { found: gap, allowed: MAX_GAP_FRAC }.into());
         }
         let plan = assemble(fleet, inputs, &components);
@@ -289,8 +291,11 @@ fn solve_checked(solver: &mut Solver, budget_s: f64) -> Result<(Solution, Kkt), 
 fn round(problem: &Problem<'_>, frame: &Frame, solution: &Solution, kkt: Kkt) -> Round {
     let point = problem.point(frame, &solution.values, &solution.duals);
     let own = problem.refined(frame, &point);
-    // The prices are for the lengths of the frame they were found in; the gap is asked at the point's own.
-    let shifted = |at: usize| point.pool_price_ms[at] + (own.tokens[at] - frame.tokens[at]) * frame.tbot_ms[at];
+    // The prices are for the mix of the frame they were found in; the gap is asked at the point's own.
+    let shifted = |at: usize| {
+        let (ttft_ms, tbot_ms) = frame.times_ms[at];
+        point.pool_price_ms[at] + own.mix[at].beyond(frame.mix[at]).cost(ttft_ms, tbot_ms)
+    };
     let prices: Vec<f64> = (0..problem.pools.len()).map(shifted).collect();
     let gap = check::gap(problem, &own, &point, &prices);
     Round::of(problem, frame.clone(), point, kkt, gap)

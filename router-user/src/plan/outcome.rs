@@ -3,6 +3,7 @@
 use crate::model::{ClassId, ClusterId, EngineId};
 
 use super::ROUNDING_FRAC;
+use super::load::Load;
 
 /// How far a plan got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +18,10 @@ pub enum Status {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub status: Status,
-    /// Mean latency of a served request (network, TTFT and all tokens), in ms, on the true curves.
+    /// What a served request costs in the mean, in ms, on the true curves: its latency, each part times its class's weight.
     pub objective_ms: f64,
+    /// Mean latency of a served request (network, TTFT and all tokens), in ms, on the true curves.
+    pub latency_ms: f64,
     /// One per (cluster, class), cluster by cluster.
     pub routes: Vec<Route>,
     /// One per engine of the fleet.
@@ -28,7 +31,8 @@ pub struct Plan {
     pub moved_frac: f64,
     /// Whether it was made without a solver, so that it is legal but not the best: its gap says by how much at most.
     pub is_greedy: bool,
-    /// No price that latency alone makes is above this, in ms: a higher one belongs to a request that only fits if another is shed.
+    /// No price that latency alone makes is above this, in ms per unit of work: a higher one belongs to a request that only fits if
+    /// another is shed.
     pub price_limit_ms: f64,
     /// Time it took, in ms: 0 until whoever called for the plan sets it, as planning itself reads no clock.
     pub solve_ms: f64,
@@ -40,7 +44,7 @@ pub struct Route {
     pub cluster: ClusterId,
     pub class: ClassId,
     pub demand_rps: f64,
-    /// Marginal cost of one more request, in ms; above [`Plan::price_limit_ms`] where it or another would have to be shed.
+    /// Marginal cost of one more request, in ms; above [`Plan::price_limit_ms`] x its work where it or another would have to be shed.
     pub price_ms: f64,
     pub shed_rps: f64,
     /// Whether an operator fixed the weights.
@@ -54,6 +58,8 @@ pub struct Route {
     pub held_rps: Vec<(EngineId, f64)>,
     /// Engines kept out because the share of one of them would have been too small to be worth a way of its own.
     pub pruned: Vec<EngineId>,
+    /// Engines that may serve the class but for their distance from this cluster.
+    pub too_far: Vec<EngineId>,
 }
 
 /// One engine's share of a route.
@@ -72,6 +78,7 @@ pub struct EngineLoad {
     pub engine: EngineId,
     /// The first of the engines it was planned as one with; itself where it is the only one.
     pub pool: EngineId,
+    /// Work it is given per second, in reference requests/s; so are the three after it.
     pub load_rps: f64,
     /// The part of it that operators have pinned there.
     pub pinned_rps: f64,
@@ -79,13 +86,13 @@ pub struct EngineLoad {
     pub capacity_rps: f64,
     /// Load by capacity; 0 without load.
     pub utilisation: f64,
-    /// Mean output length of its requests, in tokens.
-    pub output_tokens: f64,
-    /// Mean time its requests spend in it, in ms; of an idle engine, what a first request would.
+    /// What a unit of its work consists of.
+    pub(super) mix: Load,
+    /// Mean time its requests spend in it, in ms; of an idle engine, what a first request of mean length would.
     pub latency_ms: f64,
-    /// Marginal cost of one more request of the engine's mean length, network apart, in ms.
+    /// Marginal cost of one more unit of work like what it has, network apart, in ms.
     pub price_ms: f64,
-    /// The part of it that is due to capacity alone: the worth of one more request/s of capacity, in ms.
+    /// The part of it that is due to capacity alone: the worth of one more unit of capacity, in ms.
     pub capacity_price_ms: f64,
     /// Marginal cost of one more request of each class, network apart, in ms.
     pub class_price_ms: Vec<f64>,
@@ -102,7 +109,8 @@ pub struct Certificate {
     pub gap_frac: f64,
     /// Price of stability: the plan's latency over the least that any weights could reach if moving were free, as a share; a bound.
     pub stability_frac: f64,
-    /// What freezing the mix of output lengths leaves wrong in the cost, in ms per served request; 0 with one length.
+    /// What freezing the engines' mixes of requests leaves wrong in the cost, in ms per served request; 0 where classes differ in
+    /// nothing but the amount of work.
     pub mix_error_ms: f64,
     /// Linear programs solved, and independent parts of the fleet they were solved for.
     pub rounds: u32,

@@ -54,10 +54,10 @@ pub fn decide(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, pla
     if let Some(reason) = shed_differs(fleet, inputs, held, plan, &before, &after) {
         return Decision::Publish(reason);
     }
-    let gain_frac = if before.mean_ms > 0.0 { 1.0 - after.mean_ms / before.mean_ms } else { 0.0 };
+    let gain_frac = if before.cost_ms > 0.0 { 1.0 - after.cost_ms / before.cost_ms } else { 0.0 };
     // A plan in a hurry replaces what cannot stay, and nothing else.
     if gain_frac > EPSILON_FRAC && !plan.is_greedy {
-        return Decision::Publish(Reason::Better { held_ms: before.mean_ms, plan_ms: after.mean_ms, gain_frac });
+        return Decision::Publish(Reason::Better { held_ms: before.cost_ms, plan_ms: after.cost_ms, gain_frac });
     }
     Decision::Keep { gain_frac }
 }

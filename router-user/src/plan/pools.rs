@@ -9,6 +9,7 @@ use crate::model::{EngineId, Fleet, Tags};
 
 use super::Inputs;
 use super::engine_cost::EngineCost;
+use super::load::Load;
 
 /// Engines that share whatever load they are given together by their capacities.
 #[derive(Clone, Debug)]
@@ -20,9 +21,8 @@ pub(super) struct Pool<'a> {
     /// All members together, and each of them.
     pub(super) cost: EngineCost<'a>,
     pub(super) apart: Vec<EngineCost<'a>>,
-    /// Load and output tokens/s that pins put here.
-    pub(super) pinned_rps: f64,
-    pub(super) pinned_tokens: f64,
+    /// What pins put here.
+    pub(super) pinned: Load,
 }
 
 /// What makes engines interchangeable: everything that a price depends on.
@@ -37,7 +37,7 @@ struct Kind<'f> {
 }
 
 impl<'a> Pool<'a> {
-    fn new(fleet: &'a Fleet, inputs: &Inputs, members: Vec<EngineId>, pinned: (f64, f64)) -> Self {
+    fn new(fleet: &'a Fleet, inputs: &Inputs, members: Vec<EngineId>, pinned: Load) -> Self {
         let cost = EngineCost::pooled(fleet, inputs, &members);
         let share = |&engine: &EngineId| match (members.len(), cost.capacity_rps > 0.0) {
             (1, _) => 1.0,
@@ -46,7 +46,7 @@ impl<'a> Pool<'a> {
         };
         let shares = members.iter().map(share).collect();
         let apart = members.iter().map(|&member| EngineCost::new(fleet, inputs, member)).collect();
-        Self { members, shares, cost, apart, pinned_rps: pinned.0, pinned_tokens: pinned.1 }
+        Self { members, shares, cost, apart, pinned }
     }
 
     /// The member that stands for all.
@@ -60,17 +60,17 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// The pools of a fleet in the order of their first members' names. `pinned` is the load and tokens/s of each engine by pins.
+/// The pools of a fleet in the order of their first members' names. `pinned` is what pins put on each engine.
 ///
 /// An engine with a pinned load, or without a ready replica, is a pool of its own.
-pub(super) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[(f64, f64)]) -> Vec<Pool<'a>> {
+pub(super) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[Load]) -> Vec<Pool<'a>> {
     let mut by_name: Vec<EngineId> = fleet.engine_ids().collect();
     by_name.sort_by(|&a, &b| fleet.engines[a.index()].name.cmp(&fleet.engines[b.index()].name));
     let mut groups: Vec<Vec<EngineId>> = Vec::new();
     let mut group_of: HashMap<Kind<'_>, usize> = HashMap::new();
     for id in by_name {
         let engine = &fleet.engines[id.index()];
-        if inputs.ready[id.index()] == 0 || pinned[id.index()].0 > 0.0 {
+        if inputs.ready[id.index()] == 0 || pinned[id.index()].work > 0.0 {
             groups.push(vec![id]);
             continue;
         }
@@ -84,7 +84,7 @@ pub(super) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[(f64, f64)]
         });
         groups[at].push(id);
     }
-    let pin = |members: &[EngineId]| if let [only] = members { pinned[only.index()] } else { (0.0, 0.0) };
+    let pin = |members: &[EngineId]| if let [only] = members { pinned[only.index()] } else { Load::default() };
     groups.into_iter().map(|members| (pin(&members), members)).map(|(p, m)| Pool::new(fleet, inputs, m, p)).collect()
 }
 
@@ -108,15 +108,8 @@ mod tests {
         Fleet {
             clusters: vec![Cluster { name: "c".to_owned(), region: "r".to_owned(), demand_rps: vec![1.0] }],
             engines: vec![engine("b", "r", 4), engine("a", "r", 1), engine("d", "s", 1), engine("c", "r", 2)],
-            classes: vec![Class {
-                name: "k".to_owned(),
-                model: "m".to_owned(),
-                output_tokens: 10.0,
-                priority: 0,
-                require: Tags::new(),
-                move_price_ms: 5.0,
-            }],
-            profiles: vec![Profile { name: "p".to_owned(), capacity_rps: 10.0, ttft_ms, tbot_ms }],
+            classes: vec![Class { name: "k".to_owned(), model: "m".to_owned(), output_tokens: 10.0, ..Class::default() }],
+            profiles: vec![Profile { name: "p".to_owned(), capacity_rps: 10.0, ttft_ms, tbot_ms, law: None }],
             rtt_ms: vec![vec![1.0; 4]],
         }
     }
@@ -126,15 +119,16 @@ mod tests {
         let fleet = fleet();
         let mut inputs = Inputs::from_fleet(&fleet);
         inputs.ready = vec![1, 1, 1, 2];
-        let pools = pools(&fleet, &inputs, &[(0.0, 0.0); 4]);
+        let pools = pools(&fleet, &inputs, &[Load::default(); 4]);
         let names: Vec<Vec<u16>> = pools.iter().map(|pool| pool.members.iter().map(|member| member.0).collect()).collect();
         assert_eq!(names, [vec![1, 0, 3], vec![2]]);
         let pool = &pools[0];
         assert_eq!((pool.cost.capacity_rps, &pool.shares[..]), (22.5, &[10.0 / 22.5, 2.5 / 22.5, 10.0 / 22.5][..]));
         for load in [0.0, 3.0, 11.25, 20.0, 22.5] {
+            let mix = Load { work: 1.0, ttft: 1.0, decode: 30.0 };
             let apart: f64 =
-                pool.split().map(|(member, share)| EngineCost::new(&fleet, &inputs, member).total(load * share, 30.0)).sum();
-            assert!((pool.cost.total(load, 30.0) - apart).abs() < 1e-9 * apart.max(1.0), "{load}: {apart}");
+                pool.split().map(|(member, share)| EngineCost::new(&fleet, &inputs, member).total(load * share, mix)).sum();
+            assert!((pool.cost.total(load, mix) - apart).abs() < 1e-9 * apart.max(1.0), "{load}: {apart}");
         }
     }
 
@@ -142,12 +136,14 @@ mod tests {
     fn what_differs_in_anything_stays_apart() {
         let fleet = fleet();
         let mut inputs = Inputs::from_fleet(&fleet);
-        let count = |fleet: &Fleet, inputs: &Inputs, pinned: &[(f64, f64)]| pools(fleet, inputs, pinned).len();
-        assert_eq!(count(&fleet, &inputs, &[(0.0, 0.0); 4]), 2);
-        assert_eq!(count(&fleet, &inputs, &[(0.0, 0.0), (1.0, 10.0), (0.0, 0.0), (0.0, 0.0)]), 3, "a pin");
+        let count = |fleet: &Fleet, inputs: &Inputs, pinned: &[Load]| pools(fleet, inputs, pinned).len();
+        assert_eq!(count(&fleet, &inputs, &[Load::default(); 4]), 2);
+        let mut pinned = [Load::default(); 4];
+        pinned[1].work = 1.0;
+        assert_eq!(count(&fleet, &inputs, &pinned), 3, "a pin");
         inputs.rtt_ms[0][3] = 2.0;
-        assert_eq!(count(&fleet, &inputs, &[(0.0, 0.0); 4]), 3, "a distance");
+        assert_eq!(count(&fleet, &inputs, &[Load::default(); 4]), 3, "a distance");
         inputs.ready[0] = 0;
-        assert_eq!(count(&fleet, &inputs, &[(0.0, 0.0); 4]), 4, "no ready replica");
+        assert_eq!(count(&fleet, &inputs, &[Load::default(); 4]), 4, "no ready replica");
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
+use super::load::Load;
 use super::pools::{Pool, pools};
 use super::{Inputs, NEGLIGIBLE_RPS, RouteWeights};
 
@@ -17,6 +18,8 @@ pub(super) struct Demand {
     pub(super) cluster: ClusterId,
     pub(super) class: ClassId,
     pub(super) rps: f64,
+    /// What one of its requests is to an engine.
+    pub(super) request: Load,
     /// Part of it that no plan can serve, decided before the program.
     pub(super) shed_rps: f64,
     pub(super) shed_price_ms: f64,
@@ -33,7 +36,6 @@ pub(super) struct Arc {
     pub(super) pool: usize,
     /// Network and tie-break, in ms.
     pub(super) cost_ms: f64,
-    pub(super) tokens: f64,
     /// What the held weights would send here of the present demand, in requests/s.
     pub(super) kept_rps: f64,
     /// Price of each request/s beyond that, in ms.
@@ -47,7 +49,7 @@ pub(super) struct Problem<'a> {
     pub(super) demands: Vec<Demand>,
     pub(super) arcs: Vec<Arc>,
     pub(super) pools: Vec<Pool<'a>>,
-    /// No price that latency alone makes is above this, in ms.
+    /// No price that latency alone makes is above this, in ms per unit of work.
     pub(super) price_limit_ms: f64,
     /// Requests/s that may go elsewhere than before; `None` where movement has a price only.
     pub(super) move_limit_rps: Option<f64>,
@@ -69,7 +71,7 @@ impl<'a> Problem<'a> {
             held_of[route.cluster.index() * fleet.classes.len() + route.class.index()] = Some(route);
         }
         let class_order = by_name(fleet.class_ids(), |class| &fleet.classes[class.index()].name);
-        // Eligibility is the same for all members of a pool and all clusters.
+        // Eligibility is the same for all members of a pool; but for distance, for all clusters too.
         let usable_of: Vec<Vec<usize>> = fleet
             .class_ids()
             .map(|class| {
@@ -85,24 +87,29 @@ impl<'a> Problem<'a> {
                 if inputs.pin(cluster, class).is_some() || rps <= NEGLIGIBLE_RPS {
                     continue;
                 }
+                let request = Load::of(kind);
                 let held = held_of[cluster.index() * fleet.classes.len() + class.index()];
                 kept_rps.iter_mut().for_each(|kept| *kept = 0.0);
                 for &(engine, weight) in held.into_iter().flat_map(|route: &RouteWeights| &route.weights) {
                     kept_rps[pool_of[engine.index()]] += weight * rps;
                 }
                 for &pool in &usable_of[class.index()] {
+                    let rtt_ms = inputs.rtt_ms[cluster.index()][pools[pool].first().index()];
+                    if kind.too_far(rtt_ms).is_some() {
+                        continue;
+                    }
                     let tie_ms = TIE_MS * pool as f64 / pools.len() as f64;
                     arcs.push(Arc {
                         demand: demands.len(),
                         pool,
-                        cost_ms: inputs.rtt_ms[cluster.index()][pools[pool].first().index()] + tie_ms,
-                        tokens: kind.output_tokens,
+                        cost_ms: request.ttft * rtt_ms + tie_ms,
                         kept_rps: kept_rps[pool],
                         move_ms: if held.is_some() { inputs.move_price_ms[class.index()] } else { 0.0 },
                         is_pruned: false,
                     });
                 }
-                demands.push(Demand { cluster, class, rps, shed_rps: 0.0, shed_price_ms: 0.0, is_held: held.is_some() });
+                let is_held = held.is_some();
+                demands.push(Demand { cluster, class, rps, request, shed_rps: 0.0, shed_price_ms: 0.0, is_held });
             }
         }
         let mut problem = Self { demands, arcs, pools, price_limit_ms: 0.0, move_limit_rps: None };
@@ -112,27 +119,30 @@ impl<'a> Problem<'a> {
 
     /// Prices shed so high that capacity alone forces it, and the more the earlier a class is served.
     ///
-    /// Serving one more request can at worst push flows along a chain of engines that visits each demand and each engine once, and
+    /// In units of work: serving one more can at worst push flows along a chain of engines that visits each demand and each engine once, and
     /// ends where there is room; no such chain costs more than the limit. So a price above it never sheds early, and as large a
     /// difference between priorities never sheds the wrong one: the exact penalty of docs/model.md, section 4.
     fn price_shed(&mut self, fleet: &Fleet) {
         let links = self.demands.len().min(self.pools.len()) as f64;
-        let tokens = |pick: fn(f64, f64) -> f64, start| self.arcs.iter().map(|arc| arc.tokens).fold(start, pick);
-        let (longest, shortest) = (tokens(f64::max, 0.0), tokens(f64::min, f64::INFINITY).min(1e9));
+        let mixes = || self.demands.iter().filter_map(|demand| demand.request.mix());
+        let most = mixes().reduce(|a, b| Load { ttft: a.ttft.max(b.ttft), decode: a.decode.max(b.decode), ..a });
+        let least = mixes().reduce(|a, b| Load { ttft: a.ttft.min(b.ttft), decode: a.decode.min(b.decode), ..a });
+        let (most, least) = (most.unwrap_or_default(), least.unwrap_or_default());
         let (mut dearest, mut spread) = (0.0_f64, 0.0_f64);
         for pool in self.pools.iter().filter(|pool| pool.cost.is_ready()) {
-            let full = pool.cost.capacity_rps.max(pool.pinned_rps);
-            dearest = dearest.max(pool.cost.marginal_ms(full, longest));
-            spread = spread.max(pool.cost.tbot_ms(full) * (longest - shortest).max(0.0));
+            let full = pool.cost.capacity_rps.max(pool.pinned.work);
+            dearest = dearest.max(pool.cost.marginal_ms(full, most));
+            spread = spread.max(pool.cost.cost_ms(full, most.beyond(least)));
         }
-        let farthest = self.arcs.iter().map(|arc| arc.cost_ms + arc.move_ms).fold(0.0, f64::max);
+        let per_work = |arc: &Arc| (arc.cost_ms + arc.move_ms) / self.demands[arc.demand].request.work;
+        let farthest = self.arcs.iter().map(per_work).fold(0.0, f64::max);
         self.price_limit_ms = dearest + spread + (links + 1.0) * (farthest + spread) + 1.0;
         let mut priorities: Vec<u8> = self.demands.iter().map(|demand| priority(fleet, demand)).collect();
         priorities.sort_unstable();
         priorities.dedup();
         for demand in &mut self.demands {
             let later = priorities.iter().filter(|&&other| other >= priority(fleet, demand)).count();
-            demand.shed_price_ms = self.price_limit_ms * (1 + later) as f64;
+            demand.shed_price_ms = demand.request.work * self.price_limit_ms * (1 + later) as f64;
         }
     }
 
@@ -191,18 +201,16 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// Load and output tokens/s that pins put on each engine; fleet order.
-fn pinned(fleet: &Fleet, inputs: &Inputs) -> Vec<(f64, f64)> {
-    let mut pinned = vec![(0.0, 0.0); fleet.engines.len()];
+/// What pins put on each engine; fleet order.
+fn pinned(fleet: &Fleet, inputs: &Inputs) -> Vec<Load> {
+    let mut pinned = vec![Load::default(); fleet.engines.len()];
     let mut pins: Vec<_> = inputs.pins.iter().collect();
     let name = |pin: &super::Pin| (&fleet.clusters[pin.cluster.index()].name, &fleet.classes[pin.class.index()].name);
     pins.sort_by(|a, b| name(a).cmp(&name(b)));
     for pin in pins {
-        let (rps, tokens) = (inputs.demand(pin.cluster, pin.class), fleet.classes[pin.class.index()].output_tokens);
+        let (rps, class) = (inputs.demand(pin.cluster, pin.class), &fleet.classes[pin.class.index()]);
         for (engine, share) in pin.shares() {
-            let (load, load_tokens) = &mut pinned[EngineId::index(engine)];
-            *load += rps * share;
-            *load_tokens += rps * share * tokens;
+            pinned[EngineId::index(engine)].add(Load::of(class).times(rps * share));
         }
     }
     pinned

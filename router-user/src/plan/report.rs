@@ -14,8 +14,10 @@ use super::{Inputs, Plan, Status};
 pub struct Solution {
     /// `optimal` or `degraded`.
     pub status: &'static str,
-    /// Mean latency of a served request.
+    /// What a served request costs in the mean: its latency, each part times its class's weight.
     pub objective_ms: f64,
+    /// Mean latency of a served request.
+    pub latency_ms: f64,
     pub weights: Vec<Weight>,
     /// Routes that shed; empty unless degraded.
     pub shed: Vec<Shed>,
@@ -107,6 +109,7 @@ pub fn solution(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Solution {
     Solution {
         status: plan.status.name(),
         objective_ms: plan.objective_ms,
+        latency_ms: plan.latency_ms,
         weights: weights.collect(),
         shed: shed.collect(),
         shed_bill: shed_bill(fleet, inputs, plan),
@@ -132,7 +135,12 @@ pub fn table(fleet: &Fleet, inputs: &Inputs, plan: &Plan, nearest: &super::Evalu
         let _ = text.write_fmt(args); // a String takes everything
         text.push('\n');
     };
-    line(format_args!("{}: {:.1} ms mean latency of a served request", solution.status, solution.objective_ms));
+    let weighted = if has_weights(fleet) {
+        format!(", which costs {:.1} ms by the classes' weights", solution.objective_ms)
+    } else {
+        String::new()
+    };
+    line(format_args!("{}: {:.1} ms mean latency of a served request{weighted}", solution.status, solution.latency_ms));
     let served = nearest.mean_ms;
     let full: Vec<&str> = nearest
         .engines
@@ -176,6 +184,11 @@ pub fn table(fleet: &Fleet, inputs: &Inputs, plan: &Plan, nearest: &super::Evalu
         line(format_args!("{:engine$}  {loads}  {:>10.1}  {:>9.1}", row.engine, row.latency_ms, row.price_ms));
     }
     text
+}
+
+/// Whether a ms counts for anything but a ms.
+pub(super) fn has_weights(fleet: &Fleet) -> bool {
+    fleet.classes.iter().any(|class| (class.ttft_weight, class.decode_weight) != (1.0, 1.0))
 }
 
 /// A gap as a percentage, rounded up to what matters.

@@ -65,6 +65,7 @@ mod tests {
             shed_frac: 0.0,
             pinned: false,
             weights,
+            too_far: Vec::new(),
         };
         let alternate = |lost: &[u16], cluster, to| Alternate {
             lost: lost.iter().copied().map(EngineId).collect(),

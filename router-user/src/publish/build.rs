@@ -15,7 +15,7 @@ pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: 
         PlanStatus::Optimal => Status::Optimal,
         PlanStatus::Degraded => Status::Degraded,
     };
-    snapshot.objective_ms = plan.objective_ms;
+    snapshot.objective_ms = plan.latency_ms;
     for load in &plan.engines {
         let entry = &mut snapshot.engines[load.engine.index()];
         entry.capacity_rps = load.capacity_rps;
@@ -32,6 +32,7 @@ pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: 
             shed_frac: weights.shed_frac.clamp(0.0, 1.0),
             pinned: route.is_pinned,
             weights: route.weights.iter().map(|share| Share { engine: share.engine, weight: share.weight }).collect(),
+            too_far: route.too_far.clone(),
         })
         .collect();
     snapshot

@@ -97,6 +97,7 @@ mod tests {
             price_ms: 0.0,
             shed_frac: 0.0,
             pinned: false,
+            too_far: Vec::new(),
             weights: vec![Share { engine: EngineId(0), weight: 1.0 }],
         };
         let routes = vec![still(0), Route { weights, shed_frac, ..still(1) }];

@@ -41,7 +41,7 @@ impl Routes {
             let route = snapshot.route(cluster, class);
             let candidates: Vec<Candidate> = (0..snapshot.engines.len())
                 .map(EngineId::of)
-                .filter(|&engine| snapshot.ineligible(class, engine).is_none())
+                .filter(|&engine| snapshot.ineligible(class, engine).is_none() && !route.is_some_and(|r| r.is_too_far(engine)))
                 .map(|engine| {
                     let weight = route.and_then(|r| r.weights.iter().find(|s| s.engine == engine)).map_or(0.0, |s| s.weight);
                     Candidate { engine, key: keys[engine.index()], weight }

@@ -108,6 +108,9 @@ pub struct Route {
     pub pinned: bool,
     /// Weights > 0, in order of engine; they sum to 1. Eligible engines that are not listed have weight 0.
     pub weights: Vec<Share>,
+    /// Engines that have the model and the tags, but are farther from the cluster than the class may go; in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub too_far: Vec<EngineId>,
 }
 
 /// The routes that change when engines are lost.
@@ -154,6 +157,8 @@ pub enum SnapshotError {
     Sum { route: usize, sum: f64 },
     #[error("route {route}: engine {engine:?} {reason}")]
     NotEligible { route: usize, engine: String, reason: Ineligible },
+    #[error("route {route}: engine {engine:?} is farther away than the class may go")]
+    TooFar { route: usize, engine: String },
     #[error("route {route}: shed fraction {shed_frac}; wanted 0 to 1")]
     Shed { route: usize, shed_frac: f64 },
     #[error("alternate {alternate}: {source}")]
@@ -221,6 +226,7 @@ impl Snapshot {
         }
         for (index, route) in self.routes.iter().enumerate() {
             self.check_route(index, route.cluster, route.class, route.shed_frac, &route.weights)?;
+            self.check_distance(index, route, &route.weights)?;
         }
         if self.alternates.len() > ALTERNATES_MOST {
             return Err(SnapshotError::Alternates { found: self.alternates.len() });
@@ -270,6 +276,14 @@ impl Snapshot {
         Ok(())
     }
 
+    /// What is too far for the planned route is so for whatever takes its place.
+    fn check_distance(&self, route: usize, planned: &Route, weights: &[Share]) -> Result<(), SnapshotError> {
+        match weights.iter().find(|share| planned.is_too_far(share.engine)) {
+            Some(share) => Err(SnapshotError::TooFar { route, engine: self.engines[share.engine.index()].name.clone() }),
+            None => Ok(()),
+        }
+    }
+
     fn check_alternate(&self, alternate: &Alternate) -> Result<(), SnapshotError> {
         if alternate.lost.is_empty() || alternate.routes.is_empty() || alternate.routes.iter().any(|r| r.weights.is_empty()) {
             return Err(SnapshotError::Empty);
@@ -279,6 +293,9 @@ impl Snapshot {
         }
         for (index, route) in alternate.routes.iter().enumerate() {
             self.check_route(index, route.cluster, route.class, route.shed_frac, &route.weights)?;
+            if let Some(planned) = self.routes.iter().find(|r| (r.cluster, r.class) == (route.cluster, route.class)) {
+                self.check_distance(index, planned, &route.weights)?;
+            }
             if let Some(share) = route.weights.iter().find(|share| alternate.lost.contains(&share.engine)) {
                 return Err(SnapshotError::Lost { engine: self.engines[share.engine.index()].name.clone() });
             }
@@ -286,7 +303,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Why `engine` may not serve `class`; `None` when it may. Health is no part of it.
+    /// Why `engine` may not serve `class` of any cluster; `None` when it may. Neither health nor distance is part of it.
     pub fn ineligible(&self, class: ClassId, engine: EngineId) -> Option<Ineligible> {
         let (class, engine) = (&self.classes[class.index()], &self.engines[engine.index()]);
         crate::model::ineligible(&engine.models, &engine.tags, &class.model, &class.require)
@@ -337,6 +354,13 @@ impl Snapshot {
             alternates: Vec::new(),
             audience: Vec::new(),
         }
+    }
+}
+
+impl Route {
+    /// Whether the class may not go as far as `engine` is from the cluster.
+    pub fn is_too_far(&self, engine: EngineId) -> bool {
+        self.too_far.binary_search(&engine).is_ok()
     }
 }
 

@@ -8,7 +8,8 @@ use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, check, plan};
 use crate::plan_fleet::three_regions;
 use crate::plan_laws::{Dice, Recipe, explained, fleet, seeds};
 
-const RECIPE: Recipe = Recipe { clusters: 5, engines: 7, classes: 3, has_lengths: false, has_faults: true, load: 0.85 };
+const RECIPE: Recipe =
+    Recipe { clusters: 5, engines: 7, classes: 3, has_lengths: false, has_faults: true, has_work: false, load: 0.85 };
 
 fn held_plan(seed: u64, fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights]) -> Plan {
     let plan = plan(fleet, inputs, Some(held)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));

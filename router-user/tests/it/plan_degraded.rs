@@ -13,7 +13,7 @@ const FAIR_FRAC: f64 = 0.01;
 /// The first fleet of a seed that has to shed.
 fn overloaded(seed: u64, recipe: Recipe) -> (Fleet, Inputs) {
     (0..)
-        .map(|nth| fleet(&mut Dice(seed * 1_000 + nth), recipe))
+        .map(|nth| fleet(&mut Dice(seed * 1_000 + nth), recipe.of(seed)))
         .find(|(fleet, inputs)| {
             let all = wanted(fleet, inputs, |_| true);
             let demand: f64 = all.iter().map(|one| one.rps).sum();
@@ -24,12 +24,12 @@ fn overloaded(seed: u64, recipe: Recipe) -> (Fleet, Inputs) {
 
 fn served(plan: &Plan, fleet: &Fleet, counts: impl Fn(u8) -> bool) -> f64 {
     let counted = plan.routes.iter().filter(|route| counts(fleet.classes[route.class.index()].priority));
-    counted.map(|route| route.demand_rps - route.shed_rps).sum()
+    counted.map(|route| (route.demand_rps - route.shed_rps) * fleet.classes[route.class.index()].work).sum()
 }
 
 #[test]
 fn shed_is_least_by_priority_and_fair() {
-    let recipe = Recipe { clusters: 4, engines: 5, classes: 4, has_lengths: true, has_faults: true, load: 2.5 };
+    let recipe = Recipe { clusters: 4, engines: 5, classes: 4, has_lengths: true, has_faults: true, has_work: false, load: 2.5 };
     let (mut unequal, mut worst_share, mut worst_shed) = (0, 0.0_f64, 0.0_f64);
     for seed in seeds(1_000) {
         let (fleet, inputs) = overloaded(seed, recipe);
@@ -38,7 +38,7 @@ fn shed_is_least_by_priority_and_fair() {
         if seed % 4 == 0 {
             explained(seed, &fleet, &inputs, &plan);
         }
-        let demand: f64 = inputs.demand_rps.iter().flatten().sum();
+        let demand: f64 = wanted(&fleet, &inputs, |_| true).iter().map(|one| one.rps).sum();
         // Everything of the first priorities that can be served is, for each priority: nobody later has what they could have had.
         for limit in 0..3 {
             let most = most(&fleet, &inputs, &wanted(&fleet, &inputs, |priority| priority <= limit));

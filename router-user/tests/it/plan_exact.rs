@@ -27,10 +27,10 @@ pub(crate) struct Exact {
 
 /// Least cost of serving `served` requests/s, `[cluster][class]`: network, latency in engines, and what moving from `held` costs.
 ///
-/// All classes must have one output length, and what is served must fit.
+/// Flows are of work. All classes must have one output length, and weights that are their work; and what is served must fit.
 pub(crate) fn least_cost(fleet: &Fleet, inputs: &Inputs, served: &[Vec<f64>], held: Option<&[RouteWeights]>) -> Exact {
     let mut graph = Graph::new(fleet, inputs, served, held);
-    let total: f64 = served.iter().flatten().sum();
+    let total: f64 = graph.arcs.iter().filter(|arc| arc.engine.is_some()).map(|arc| arc.flow).sum();
     let least = graph.arcs.iter().filter_map(|arc| arc.engine.as_ref()).map(|engine| engine.knots[0].1).fold(1e9, f64::min);
     let goal = GOAL_FRAC * least.max(1e-3);
     for _ in 0..MOST_CYCLES {
@@ -53,8 +53,9 @@ pub(crate) fn cost_of(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], 
         let (cluster, class) = (route.cluster.index(), route.class.index());
         for &(engine, weight) in &route.weights {
             let rps = inputs.demand_rps[cluster][class] * (1.0 - route.shed_frac) * weight;
-            load[engine.index()] += rps;
-            cost += rps * inputs.rtt_ms[cluster][engine.index()];
+            let work = fleet.classes[class].work;
+            load[engine.index()] += work * rps;
+            cost += work * rps * inputs.rtt_ms[cluster][engine.index()];
             if let Some(kept) = kept_rps(inputs, held, route, engine) {
                 cost += inputs.move_price_ms[class] * (rps - kept).max(0.0);
             }
@@ -179,17 +180,19 @@ impl Graph {
             let (cluster, class) = (one.cluster.index(), one.class.index());
             let route = RouteWeights { cluster: one.cluster, class: one.class, shed_frac: 0.0, weights: Vec::new() };
             for engine in fleet.engine_ids() {
-                if inputs.ready[engine.index()] == 0 || fleet.ineligible(one.class, engine).is_some() {
+                if inputs.ready[engine.index()] == 0 || inputs.ineligible(fleet, one.cluster, one.class, engine).is_some() {
                     continue;
                 }
                 let (to, cost_ms) = (wanted.len() + engine.index(), inputs.rtt_ms[cluster][engine.index()]);
                 let flow = flows[engine.index()];
                 load[engine.index()] += flow;
-                let kept = kept_rps(inputs, held, &route, engine);
+                let work = fleet.classes[class].work;
+                let kept = kept_rps(inputs, held, &route, engine).map(|kept| kept * work);
                 if let Some(kept) = kept.filter(|&kept| kept > 0.0) {
                     arcs.push(Arc { from, to, flow: flow.min(kept), most: kept, cost_ms, engine: None });
                 }
-                let (moved, price) = kept.map_or((flow, 0.0), |kept| ((flow - kept).max(0.0), inputs.move_price_ms[class]));
+                let (moved, price) =
+                    kept.map_or((flow, 0.0), |kept| ((flow - kept).max(0.0), inputs.move_price_ms[class] / work));
                 arcs.push(Arc { from, to, flow: moved, most: f64::INFINITY, cost_ms: cost_ms + price, engine: None });
             }
         }

@@ -9,7 +9,7 @@ pub(crate) fn curve(knots: &[(f64, f64)]) -> Curve {
 }
 
 pub(crate) fn profile(name: &str, capacity_rps: f64, ttft_ms: &[(f64, f64)], tbot_ms: &[(f64, f64)]) -> Profile {
-    Profile { name: name.to_owned(), capacity_rps, ttft_ms: curve(ttft_ms), tbot_ms: curve(tbot_ms) }
+    Profile { name: name.to_owned(), capacity_rps, ttft_ms: curve(ttft_ms), tbot_ms: curve(tbot_ms), law: None }
 }
 
 pub(crate) fn cluster(name: &str, region: &str, demand_rps: &[f64]) -> Cluster {
@@ -29,7 +29,7 @@ pub(crate) fn engine(name: &str, region: &str, profile: usize) -> Engine {
 }
 
 pub(crate) fn class(name: &str, output_tokens: f64, priority: u8) -> Class {
-    Class { name: name.to_owned(), model: "demo".to_owned(), output_tokens, priority, require: Tags::new(), move_price_ms: 5.0 }
+    Class { name: name.to_owned(), model: "demo".to_owned(), output_tokens, priority, move_price_ms: 5.0, ..Class::default() }
 }
 
 pub(crate) fn tag(key: &str, value: &str) -> Tags {

@@ -1,12 +1,12 @@
 //! What can be served at all, and how fairly: largest flows from demands to engines, with nothing of the planner.
 
-use router_user::model::{ClassId, ClusterId, Fleet};
+use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::Inputs;
 
 /// Share of all that is wanted below which an amount is rounding.
 const ROUNDING: f64 = 1e-12;
 
-/// How much of its demand a (cluster, class) wants.
+/// How much of its demand a (cluster, class) wants, as work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) cluster: ClusterId,
@@ -17,12 +17,12 @@ pub(crate) struct Wanted {
 /// All demands of the classes whose priority counts.
 pub(crate) fn wanted(fleet: &Fleet, inputs: &Inputs, counts: impl Fn(u8) -> bool) -> Vec<Wanted> {
     let classes = || fleet.class_ids().filter(|class| counts(fleet.classes[class.index()].priority));
-    let of_cluster =
-        |cluster| classes().map(move |class| Wanted { cluster, class, rps: inputs.demand(cluster, class) }).collect::<Vec<_>>();
+    let work = |cluster, class: ClassId| inputs.demand(cluster, class) * fleet.classes[class.index()].work;
+    let of_cluster = |cluster| classes().map(|class| Wanted { cluster, class, rps: work(cluster, class) }).collect::<Vec<_>>();
     fleet.cluster_ids().flat_map(of_cluster).collect()
 }
 
-/// The largest flow by shortest augmenting paths (Edmonds and Karp 1972), `[wanted][engine]` in requests/s.
+/// The largest flow by shortest augmenting paths (Edmonds and Karp 1972), `[wanted][engine]` as work.
 pub(crate) fn largest(fleet: &Fleet, inputs: &Inputs, wanted: &[Wanted]) -> Vec<Vec<f64>> {
     // Nodes: source, sink, what is wanted, engines.
     let first_engine = 2 + wanted.len();
@@ -33,7 +33,8 @@ pub(crate) fn largest(fleet: &Fleet, inputs: &Inputs, wanted: &[Wanted]) -> Vec<
     }
     for (at, one) in wanted.iter().enumerate() {
         room[0][2 + at] = one.rps;
-        for engine in fleet.engine_ids().filter(|&engine| fleet.ineligible(one.class, engine).is_none()) {
+        let may = |&engine: &EngineId| inputs.ineligible(fleet, one.cluster, one.class, engine).is_none();
+        for engine in fleet.engine_ids().filter(may) {
             room[2 + at][first_engine + engine.index()] = f64::INFINITY;
         }
     }
@@ -67,7 +68,7 @@ pub(crate) fn largest(fleet: &Fleet, inputs: &Inputs, wanted: &[Wanted]) -> Vec<
     }
 }
 
-/// Most that the engines can serve of what is wanted, in requests/s.
+/// Most that the engines can serve of what is wanted, as work.
 pub(crate) fn most(fleet: &Fleet, inputs: &Inputs, wanted: &[Wanted]) -> f64 {
     largest(fleet, inputs, wanted).iter().flatten().sum()
 }
@@ -116,6 +117,7 @@ pub(crate) fn fairest(fleet: &Fleet, inputs: &Inputs) -> Vec<Vec<f64>> {
         }
     }
     let mut served = vec![vec![0.0; fleet.classes.len()]; fleet.clusters.len()];
-    got.iter().for_each(|one| served[one.cluster.index()][one.class.index()] = one.rps);
+    let work = |one: &Wanted| fleet.classes[one.class.index()].work;
+    got.iter().for_each(|one| served[one.cluster.index()][one.class.index()] = one.rps / work(one));
     served
 }

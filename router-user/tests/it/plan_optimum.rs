@@ -22,11 +22,11 @@ fn held(dice: &mut Dice, fleet: &router_user::model::Fleet, inputs: &Inputs) -> 
 
 #[test]
 fn cost_is_the_optimum_of_a_convex_flow() {
-    let recipe = Recipe { clusters: 6, engines: 8, classes: 3, has_lengths: false, has_faults: true, load: 1.2 };
+    let recipe = Recipe { clusters: 6, engines: 8, classes: 3, has_lengths: false, has_faults: true, has_work: false, load: 1.2 };
     let (mut worst, mut most_edges) = (0.0_f64, 0);
     for seed in seeds(1_000) {
         let mut dice = Dice(seed);
-        let (fleet, mut inputs) = fleet(&mut dice, recipe);
+        let (fleet, mut inputs) = fleet(&mut dice, recipe.of(seed));
         inputs.move_limit_frac = 1.0;
         let held = dice.one_in(2).then(|| held(&mut dice, &fleet, &inputs));
         let plan = match &held {

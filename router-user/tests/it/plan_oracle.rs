@@ -6,16 +6,20 @@ use router_user::plan::Inputs;
 /// Golden sections per engine: the bracket shrinks by 0.618 each, to 10^-9 of a capacity.
 const SECTIONS: u32 = 44;
 
-/// Least mean latency, in ms, of a fleet with one class whose demand fits.
+/// Least mean cost of a request, in ms, of a fleet with one class whose demand fits: its latency, times the class's weights.
 ///
 /// For fixed loads the engines cost what they cost, and the cheapest way to carry demands to loads is a spanning tree of the
 /// clusters and engines: all of them are tried. The loads are found by golden section, one inside the other, as the least network
 /// cost is convex in the loads too.
 pub(crate) fn least_mean_ms(fleet: &Fleet, inputs: &Inputs) -> f64 {
     let demand: Vec<f64> = inputs.demand_rps.iter().map(|of_cluster| of_cluster[0]).collect();
+    let weight = fleet.classes[0].ttft_weight;
+    let cap_ms = fleet.classes[0].rtt_cap_ms.unwrap_or(f64::INFINITY);
+    let cost = |&rtt: &f64| if rtt > cap_ms { f64::INFINITY } else { weight * rtt };
+    let cost_ms: Vec<Vec<f64>> = inputs.rtt_ms.iter().map(|row| row.iter().map(cost).collect()).collect();
     let trees = trees(demand.len(), fleet.engines.len());
     let total: f64 = demand.iter().sum();
-    least_total(fleet, inputs, &demand, &trees, &mut Vec::new(), total) / total
+    least_total(fleet, &Inputs { rtt_ms: cost_ms, ..inputs.clone() }, &demand, &trees, &mut Vec::new(), total) / total
 }
 
 fn least_total(
@@ -26,7 +30,8 @@ fn least_total(
     loads: &mut Vec<f64>,
     rest: f64,
 ) -> f64 {
-    let capacity = |engine: usize| inputs.capacity_rps(fleet, EngineId(engine as u16));
+    let work = fleet.classes[0].work;
+    let capacity = |engine: usize| inputs.capacity_rps(fleet, EngineId(engine as u16)) / work;
     let next = loads.len();
     if next + 1 == fleet.engines.len() {
         loads.push(rest);
@@ -65,8 +70,10 @@ fn engine_total(fleet: &Fleet, inputs: &Inputs, engine: usize, load: f64) -> f64
     if ready == 0 {
         return 0.0;
     }
-    let felt = load * f64::from(replicas) / f64::from(ready);
-    load * fleet.profile_of(EngineId(engine as u16)).latency_ms(felt, fleet.classes[0].output_tokens)
+    let felt = load * fleet.classes[0].work * f64::from(replicas) / f64::from(ready);
+    let (class, profile) = (&fleet.classes[0], fleet.profile_of(EngineId(engine as u16)));
+    let (ttft_ms, tbot_ms) = (profile.ttft_ms.value(felt), profile.tbot_ms.value(felt));
+    load * (class.ttft_weight * ttft_ms + class.decode_weight * class.output_tokens * tbot_ms)
 }
 
 /// Every spanning tree of the complete bipartite graph, as lists of (cluster, engine).
@@ -93,7 +100,7 @@ fn is_connected(tree: &[(usize, usize)], clusters: usize, engines: usize) -> boo
 }
 
 /// Network cost of the one way to carry `demand` to `loads` along `tree`; none if a flow would be negative.
-fn network(tree: &[(usize, usize)], rtt_ms: &[Vec<f64>], demand: &[f64], loads: &[f64]) -> Option<f64> {
+fn network(tree: &[(usize, usize)], cost_ms: &[Vec<f64>], demand: &[f64], loads: &[f64]) -> Option<f64> {
     let (mut demand, mut loads, mut edges, mut cost) = (demand.to_vec(), loads.to_vec(), tree.to_vec(), 0.0);
     while let Some((at, is_cluster)) = edges.iter().enumerate().find_map(|(at, &(cluster, engine))| {
         let alone = |same: &dyn Fn(&(usize, usize)) -> bool| edges.iter().filter(|edge| same(edge)).count() == 1;
@@ -110,7 +117,7 @@ fn network(tree: &[(usize, usize)], rtt_ms: &[Vec<f64>], demand: &[f64], loads: 
         }
         demand[cluster] -= flow;
         loads[engine] -= flow;
-        cost += flow * rtt_ms[cluster][engine];
+        cost += flow * cost_ms[cluster][engine];
     }
     Some(cost)
 }

@@ -373,6 +373,7 @@ pub(crate) fn route(class: u16, shed_frac: f64, weights: &[f64]) -> Route {
         price_ms: 0.0,
         shed_frac,
         pinned: false,
+        too_far: Vec::new(),
         weights: (weights.iter().enumerate())
             .filter(|&(_, &weight)| weight > 0.0)
             .map(|(engine, &weight)| Share { engine: EngineId::of(engine), weight })

@@ -1,0 +1,105 @@
+//! What the program knows of requests, engines and places beyond demand and capacity.
+
+use router_user::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible};
+use router_user::plan::check::{Violation, legal};
+use router_user::plan::explain::{self, Reason};
+use router_user::plan::{Inputs, Pin, Plan, Status, evaluate, nearest, plan, plan_greedily};
+use router_user::publish::build;
+use router_user::publish::routes::Routes;
+use router_user::publish::snapshot::Snapshot;
+
+use crate::plan_fleet::{class, three_regions};
+
+fn planned(fleet: &Fleet, inputs: &Inputs) -> Plan {
+    let plan = plan(fleet, inputs, None).expect("a plan");
+    legal(fleet, inputs, &plan.weights()).expect("a legal plan");
+    plan
+}
+
+#[test]
+fn work_is_what_fills_an_engine() {
+    let mut fleet = three_regions();
+    let plain = planned(&fleet, &Inputs::from_fleet(&fleet));
+    // Half as many requests of twice the work load the engines alike, so each of them takes as long as before.
+    fleet.classes[0].work = 2.0;
+    fleet.clusters.iter_mut().for_each(|cluster| cluster.demand_rps[0] /= 2.0);
+    let inputs = Inputs::from_fleet(&fleet);
+    let heavy = planned(&fleet, &inputs);
+    assert_eq!(heavy.status, Status::Optimal);
+    let latency = |plan: &Plan, at: usize| (plan.engines[at].load_rps, plan.engines[at].latency_ms);
+    for at in [0, 1] {
+        let ((load, ms), (heavy_load, heavy_ms)) = (latency(&plain, at), latency(&heavy, at));
+        assert!((load - heavy_load).abs() < 0.5 && (ms - heavy_ms).abs() < 30.0, "{load} {heavy_load} {ms} {heavy_ms}");
+    }
+    assert!((evaluate(&fleet, &inputs, &heavy.weights()).engines.iter().map(|e| e.load_rps).sum::<f64>() - 250.0).abs() < 1e-6);
+    // 150 requests/s are 300 units of work: 20 too many, which are 10 requests/s.
+    let inputs = Inputs { demand_rps: vec![vec![50.0]; 3], ..inputs };
+    let full = planned(&fleet, &inputs);
+    let shed: f64 = full.routes.iter().map(|route| route.shed_rps).sum();
+    assert!((shed - 10.0).abs() < 1e-5, "{shed}");
+    let error = legal(&fleet, &inputs, &nearest(&fleet, &inputs)).expect_err("100 units meet a capacity of 80");
+    assert!(matches!(error, Violation::Capacity { ref engine, .. } if engine == "e3"), "{error}");
+}
+
+#[test]
+fn weights_decide_between_a_near_engine_and_one_that_decodes_faster() {
+    let mut fleet = three_regions();
+    fleet.clusters.iter_mut().for_each(|cluster| cluster.demand_rps[0] = 0.0);
+    fleet.clusters[0].demand_rps[0] = 95.0;
+    let far = |fleet: &Fleet| {
+        let plan = planned(fleet, &Inputs::from_fleet(fleet));
+        let explanation = explain::explain(fleet, &Inputs::from_fleet(fleet), &plan);
+        for row in explanation.routes[0].engines.iter().filter(|row| row.weight > 0.0) {
+            assert!(row.reason == Reason::AtPrice && row.dearer_ms.expect("terms").abs() < 0.01, "{row:?}");
+        }
+        let near = plan.routes[0].weights.iter().find(|share| share.engine == EngineId(0)).map_or(0.0, |share| share.weight);
+        (1.0 - near, plan.latency_ms, plan.objective_ms)
+    };
+    let (plain, latency_ms, objective_ms) = far(&fleet);
+    assert_eq!(latency_ms, objective_ms);
+    fleet.classes[0].decode_weight = 0.0;
+    let (for_ttft, ttft_latency, ttft_objective) = far(&fleet);
+    fleet.classes[0].decode_weight = 10.0;
+    let (for_decode, ..) = far(&fleet);
+    assert!(for_ttft < plain && plain < for_decode, "{for_ttft} {plain} {for_decode}");
+    assert!(ttft_latency >= latency_ms - 1e-9 && ttft_objective < ttft_latency / 2.0, "{ttft_latency} {ttft_objective}");
+}
+
+#[test]
+fn no_engine_beyond_the_cap_is_used_by_plan_fallback_or_data_plane() {
+    let mut fleet = three_regions();
+    fleet.classes = vec![class("chat", 50.0, 0), class("near", 50.0, 0)];
+    fleet.classes[1].rtt_cap_ms = Some(59.0);
+    let mut inputs = Inputs::from_fleet(&fleet);
+    inputs.demand_rps = vec![vec![40.0, 40.0], vec![0.0, 150.0], vec![0.0, 40.0]];
+    // b reaches e1 and e2 within 59 ms, and not e3.
+    inputs.ready = vec![1, 1, 0];
+    for plan in [planned(&fleet, &inputs), plan_greedily(&fleet, &inputs, None).expect("a plan")] {
+        let route =
+            |cluster: u16| plan.routes.iter().find(|r| (r.cluster, r.class) == (ClusterId(cluster), ClassId(1))).expect("one");
+        assert_eq!((&route(1).too_far[..], &route(2).too_far[..]), (&[EngineId(2)][..], &[EngineId(0), EngineId(1)][..]));
+        assert!(route(2).weights.is_empty() && route(2).shed_rps == 40.0, "only e3 is near c: {:?}", route(2));
+        assert!(route(1).weights.iter().all(|share| share.engine != EngineId(2)));
+        let explanation = explain::explain(&fleet, &inputs, &plan).only(Some("c"), Some("near"), Some("e2"));
+        let why = "is 60 ms away, cap 59 ms".to_owned();
+        assert_eq!(explanation.routes[0].engines[0].reason, Reason::NotEligible { why });
+        let snapshot = build::snapshot(&fleet, &plan, 1, 0, "test").sealed();
+        snapshot.validate().expect("legal");
+        let snapshot = Snapshot::from_json(&snapshot.to_json()).expect("as written");
+        let routes = Routes::build(std::sync::Arc::new(snapshot), ClusterId(1), None);
+        let engines = |class: usize| routes.classes[class].candidates.iter().map(|c| c.engine.0).collect::<Vec<_>>();
+        assert_eq!((engines(0), engines(1)), (vec![0, 1, 2], vec![0, 1]));
+        assert!(routes.classes[1].table.slots().iter().flatten().all(|&engine| engine != 2));
+    }
+    let mut weights = nearest(&fleet, &inputs);
+    let of_c = weights.iter_mut().find(|r| (r.cluster, r.class) == (ClusterId(2), ClassId(1))).expect("one");
+    assert!(of_c.weights.is_empty(), "nearest-only has no engine for it either");
+    of_c.weights = vec![(EngineId(1), 1.0)];
+    assert!(matches!(legal(&fleet, &inputs, &weights), Err(Violation::Ineligible { ref why, .. }) if why.contains("cap 59 ms")));
+    // A pin is no way around it; one that has come to be too far is forgotten.
+    inputs.pins = vec![Pin { cluster: ClusterId(2), class: ClassId(1), weights: vec![(EngineId(1), 1.0)] }];
+    assert!(plan(&fleet, &inputs, None).expect_err("too far").to_string().contains("cap 59 ms"));
+    assert_eq!((inputs.drop_far_pins(&fleet), inputs.pins.len()), (1, 0));
+    let too_far = inputs.ineligible(&fleet, ClusterId(2), ClassId(1), EngineId(1));
+    assert_eq!(too_far, Some(Ineligible::TooFar { rtt_ms: 60.0, cap_ms: 59.0 }));
+}
