@@ -139,6 +139,13 @@ impl Measured {
             pins,
             ..Inputs::from_fleet(fleet)
         };
+        let far = inputs.drop_far_pins(fleet);
+        if far > 0 {
+            suspicions.push(Suspicion {
+                subject: "pins".to_owned(),
+                finding: format!("{far} name an engine that is now farther than the class may go; not in force"),
+            });
+        }
         suspicions.extend(health::assume_ready(fleet, &mut inputs).into_iter().map(|engine| Suspicion {
             subject: format!("engine {}", fleet.engines[engine.index()].name),
             finding: "gone, as is every other engine of a class; planned as if it answered".to_owned(),

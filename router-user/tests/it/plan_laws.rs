@@ -3,7 +3,7 @@
 use router_user::model::{Cluster, EngineId, Fleet};
 use router_user::plan::explain::{self, Reason, TERM_TOLERANCE_MS};
 use router_user::plan::planner::{self, Decision};
-use router_user::plan::{Inputs, Pin, Plan, Route, check, evaluate, nearest, plan, plan_greedily};
+use router_user::plan::{Inputs, Pin, Plan, check, evaluate, nearest, plan, plan_greedily};
 
 use crate::plan_fleet::{class, cluster, engine, profile, tag};
 use crate::plan_oracle;
