@@ -1,11 +1,13 @@
 //! Standing for election, for as long as the process runs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::publish::Generation;
+use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{Election, EtcdStore, Term};
 
 /// First and longest pause after etcd gave no answer.
@@ -34,11 +36,15 @@ pub(super) async fn stand(
     name: String,
     length: Duration,
     seen: watch::Receiver<Generation>,
+    published: watch::Receiver<Option<Arc<Snapshot>>>,
     lead: watch::Sender<Lead>,
 ) {
     let mut backoff = BACKOFF_FIRST;
     while !lead.is_closed() {
-        let highest = *seen.borrow();
+        // An etcd that has lost its data knows of no epoch. What this controller has made or adopted is not all that may have been
+        // published in it.
+        let held = published.borrow().as_ref().map_or(Generation(0), |held| Generation(held.generation));
+        let highest = held.max(*seen.borrow());
         let outcome = match store.campaign(&name, length, highest).await {
             Ok(Election::Won(term)) => {
                 tracing::info!(epoch = term.epoch, "this controller leads");

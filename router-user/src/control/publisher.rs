@@ -68,7 +68,14 @@ impl Publisher {
         let published = watch::Sender::new(held);
         let etcd = etcd.map(|store| {
             let (lead_sender, lead) = watch::channel(Lead::default());
-            let standing = tokio::spawn(stand(store.clone(), name(config), config.store.lease, seen.subscribe(), lead_sender));
+            let standing = tokio::spawn(stand(
+                store.clone(),
+                name(config),
+                config.store.lease,
+                seen.subscribe(),
+                published.subscribe(),
+                lead_sender,
+            ));
             let (sender, others) = mpsc::channel(QUEUE);
             tokio::spawn(follow(store.clone(), published.subscribe(), sender));
             Shared { store, lead, others, standing: standing.abort_handle(), prepared: None }
