@@ -119,7 +119,7 @@ fn engine_load(
     };
     let class_price = |class: &Class| {
         let request = Load::of(class);
-        request.work * price_ms + problem.mix_ms(&round.frame, at, request)
+        (request.work * price_ms + problem.mix_ms(&round.frame, at, request)).max(0.0)
     };
     EngineLoad {
         engine,

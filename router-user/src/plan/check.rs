@@ -85,10 +85,12 @@ pub fn legal(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Result
             pinned_rps[engine.index()] += share * inputs.demand(pin.cluster, pin.class) * fleet.classes[pin.class.index()].work;
         }
     }
+    // Each route may bring an amount that is none.
+    let negligible = NEGLIGIBLE_RPS * seen.len() as f64;
     for (engine, pinned) in fleet.engine_ids().zip(pinned_rps) {
         let load = &evaluation.engines[engine.index()];
         let allowed = load.capacity_rps.max(pinned);
-        if load.load_rps > allowed * (1.0 + AMOUNT_TOLERANCE) + AMOUNT_TOLERANCE {
+        if load.load_rps > allowed * (1.0 + AMOUNT_TOLERANCE) + negligible {
             return Err(Violation::Capacity { engine: engine_name(fleet, engine), found: load.load_rps, allowed });
         }
     }

@@ -15,7 +15,7 @@ use super::frame::{Frame, Point};
 use super::inputs::InputError;
 use super::load::Load;
 use super::outcome::Plan;
-use super::problem::{Arc, Problem, priority};
+use super::problem::{Arc, Demand, Problem, priority};
 use super::solve::{Basis, Solution, SolveError, Solver};
 use super::{Inputs, ROUNDING_FRAC, RouteWeights};
 use super::{fair, greedy};
@@ -151,9 +151,11 @@ impl Optimiser {
         problems.iter_mut().for_each(|problem| share_shed(fleet, problem));
         let components = solve_all(problems, limit_frac, &basis, self.budget.as_secs_f64())?;
         let has_one_mix = fleet.classes.windows(2).all(|pair| Load::of(&pair[0]).mix() == Load::of(&pair[1]).mix());
-        let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap)).frac();
-        if has_one_mix && gap > MAX_GAP_FRAC {
-            return Err(Violation::Gap { found: gap, allowed: MAX_GAP_FRAC }.into());
+        let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap));
+        // What was left of the shed for the program is none of it, but may be most of a load that is next to nothing.
+        let left: f64 = components.iter().flat_map(|component| &component.problem.demands).map(shed_left_cost).sum();
+        if has_one_mix && gap.frac() > MAX_GAP_FRAC && gap.excess > left {
+            return Err(Violation::Gap { found: gap.frac(), allowed: MAX_GAP_FRAC }.into());
         }
         let plan = assemble(fleet, inputs, &components);
         for basis in components.into_iter().filter_map(|component| component.basis) {
@@ -171,6 +173,11 @@ fn share_shed(fleet: &Fleet, problem: &mut Problem<'_>) {
             demand.shed_rps = (demand.rps - served - SHED_LEFT_RPS).max(0.0);
         }
     }
+}
+
+/// What the part of a demand's shed that is left to the program can cost, in ms x requests/s.
+fn shed_left_cost(demand: &Demand) -> f64 {
+    if demand.shed_rps > 0.0 { SHED_LEFT_RPS * demand.shed_price_ms } else { 0.0 }
 }
 
 /// Solves every component, on as many threads as there are cores if that is worth it; the answer does not depend on it.

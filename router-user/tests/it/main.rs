@@ -7,6 +7,7 @@ mod plan_alternates;
 mod plan_check;
 mod plan_churn;
 mod plan_decision;
+mod plan_degenerate;
 mod plan_degraded;
 mod plan_exact;
 mod plan_fleet;

@@ -35,8 +35,11 @@ impl Dice {
     }
 }
 
-/// The seeds of one law: `count` of them, or `ILB_SEEDS` times as many for a soak.
+/// The seeds of one law: `count` of them, or `ILB_SEEDS` times as many for a soak; or `ILB_SEED` alone, to replay it.
 pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
+    if let Some(seed) = std::env::var("ILB_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return seed..seed + 1;
+    }
     let times = std::env::var("ILB_SEEDS").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     0..count * times
 }
