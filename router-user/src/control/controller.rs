@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::cycle::{Conclusion, conclude};
 use super::health::{self, Probe, Verdict};
 use super::measured::{ClusterDemand, EngineHealth, MeasureError, Measured, Suspicion};
 use super::pins::{self, PinError, PinRequest, Pins};
@@ -14,8 +15,7 @@ use super::publisher::{Change, Publisher};
 use super::solver::Solver;
 use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
-use crate::plan::planner::{Decision, decide};
-use crate::plan::{Inputs, Plan, RouteWeights, bill, evaluate};
+use crate::plan::{Inputs, Plan, RouteWeights, bill};
 use crate::probe::{self, Scrape};
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, LONG_POLL, Reports, Store, StoreError};
@@ -351,13 +351,11 @@ impl Controller {
         plan: &Plan,
     ) -> Result<String, String> {
         let fleet = &self.config.fleet;
-        let decision = decide(fleet, inputs, held_weights.as_deref(), plan);
+        let Conclusion { decision, content, expected_ms } = conclude(fleet, inputs, held_weights.as_deref(), plan);
         let reason = decision.to_string();
-        let in_force = held_weights.filter(|_| matches!(decision, Decision::Keep { .. })).unwrap_or_else(|| plan.weights());
-        self.status.expected_ms = evaluate(fleet, inputs, &in_force).mean_ms;
-        if let Decision::Publish(why) = decision {
+        self.status.expected_ms = expected_ms;
+        if let Some(content) = content {
             let alternates = self.solver.alternates(inputs.clone(), plan.weights()).await;
-            let content = build::snapshot(fleet, plan, 0, 0, &why.to_string());
             let content = Snapshot { alternates: build::alternates(&alternates), ..content };
             let snapshot = self.publisher.publish(content).await.map_err(|error| format!("cannot publish: {error}"))?;
             let generation = Generation(snapshot.generation);

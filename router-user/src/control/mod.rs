@@ -4,6 +4,7 @@
 //! planning runs on a thread of its own, so that reports and probes are taken meanwhile. Nothing here is on a request's path.
 
 mod controller;
+mod cycle;
 mod demand;
 mod health;
 mod leader;
@@ -14,6 +15,7 @@ mod server;
 mod solver;
 
 pub use controller::{Command, CommandError, ControlStatus, Controller, ControllerHandle};
+pub use cycle::{Conclusion, Planning, conclude};
 pub use demand::{DemandEstimate, ReportError};
 pub use health::{Answer, Probe, Verdict};
 pub use measured::{ClusterDemand, EngineHealth, MeasureError, Measured, Suspicion};

@@ -1,15 +1,15 @@
 //! The thread that plans: it owns the optimiser, which starts each plan from where the last one ended.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::cycle::Planning;
 use crate::config::Config;
-use crate::plan::alternates::{Alternate, alternates};
-use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, plan_greedily};
+use crate::plan::alternates::Alternate;
+use crate::plan::{Inputs, Plan, RouteWeights};
 
 /// Share of the period between two plans that the solver may take: the rest is for the check, and for everything else of a tick.
 const BUDGET_FRAC: f64 = 0.8;
@@ -62,36 +62,17 @@ impl Solver {
 
 fn work(config: &Config, inbox: &Receiver<Job>) {
     let budget = config.control.period.mul_f64(BUDGET_FRAC).max(LEAST_BUDGET);
-    let mut optimiser = Optimiser::new(budget);
+    let mut planning = Planning::new(budget);
     while let Ok(job) = inbox.recv() {
-        let (inputs, held, done) = match job {
-            Job::Plan { inputs, held, done } => (inputs, held, done),
+        // Whoever asked may have stopped waiting.
+        match job {
+            Job::Plan { inputs, held, done } => {
+                let _ = done.send(planning.plan(&config.fleet, &inputs, held.as_deref()));
+            }
             Job::Alternates { inputs, weights, done } => {
-                let made = catch_unwind(|| alternates(&config.fleet, &inputs, &weights));
-                let _ = done.send(made.unwrap_or_else(|_| {
-                    tracing::error!("making alternates panicked; publishing without");
-                    Vec::new()
-                }));
-                continue;
+                let _ = done.send(planning.alternates(&config.fleet, &inputs, &weights));
             }
-        };
-        let held = held.as_deref();
-        let optimised = catch_unwind(AssertUnwindSafe(|| optimiser.plan(&config.fleet, &inputs, held)));
-        let failure = match optimised {
-            Ok(Ok(plan)) => {
-                // Whoever asked may have stopped waiting.
-                let _ = done.send(Ok(plan));
-                continue;
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => {
-                optimiser = Optimiser::new(budget);
-                "the optimiser panicked".to_owned()
-            }
-        };
-        tracing::error!(failure, "planning without the solver");
-        let greedy = plan_greedily(&config.fleet, &inputs, held);
-        let _ = done.send(greedy.map_err(|error| format!("no plan: {failure}; without the solver: {error}")));
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::DataRole;
 use super::stale::doubted;
+use crate::model::{ClusterId, Fleet};
 use crate::publish::Generation;
 use crate::publish::alternates::{applied, standing_in};
 use crate::publish::routes::Routes;
@@ -33,6 +34,23 @@ impl Default for Reservations {
     }
 }
 
+impl Reservations {
+    /// What they leave of `published` for `cluster`, and the names of the lost engines that an alternate then stands in for. Pure.
+    /// `fleet` is this process's own: it knows the distances.
+    pub fn leave(&self, published: &Arc<Snapshot>, cluster: ClusterId, fleet: &Fleet) -> (Arc<Snapshot>, Vec<String>) {
+        let mut snapshot = Arc::clone(published);
+        let mut replaced = Vec::new();
+        if let Some(alternate) = standing_in(published, cluster, |engine| self.lost.iter().any(|name| name == engine)) {
+            replaced = alternate.lost.iter().map(|engine| published.engines[engine.index()].name.clone()).collect();
+            snapshot = Arc::new(applied(published, cluster, alternate));
+        }
+        if self.trust < 1.0 {
+            snapshot = Arc::new(doubted(&snapshot, &published.clusters[cluster.index()].name, fleet, self.trust));
+        }
+        (snapshot, replaced)
+    }
+}
+
 /// Changes the reservations, and where that changes them indeed, what is in force.
 pub(super) async fn change(role: &Arc<DataRole>, change: impl FnOnce(&mut Reservations) -> bool) {
     if !change(&mut role.reservations.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -52,23 +70,15 @@ pub(super) fn install(role: &DataRole) {
     let _order = role.installing.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(published) = role.published.load_full() else { return };
     let Some(cluster) = published.cluster(&role.cluster) else { return };
-    let Reservations { trust, lost, in_force: before } = role.reservations.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let mut snapshot = Arc::clone(&published);
-    let mut replaced = Vec::new();
-    if let Some(alternate) = standing_in(&published, cluster, |engine| lost.iter().any(|name| name == engine)) {
-        replaced = alternate.lost.iter().map(|engine| published.engines[engine.index()].name.clone()).collect();
-        snapshot = Arc::new(applied(&published, cluster, alternate));
-    }
-    if trust < 1.0 {
-        snapshot = Arc::new(doubted(&snapshot, &role.cluster, &role.fleet, trust));
-    }
-    tell(&published, &before.replaced, &replaced);
+    let reservations = role.reservations.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (snapshot, replaced) = reservations.leave(&published, cluster, &role.fleet);
+    tell(&published, &reservations.in_force.replaced, &replaced);
     let routes = Routes::build(snapshot, cluster, role.plane.routes.load().as_deref());
     if let Some(kernel) = &role.kernel {
         kernel.apply(&routes);
     }
     role.plane.apply(routes);
-    role.reservations.lock().unwrap_or_else(PoisonError::into_inner).in_force = InForce { trust, replaced };
+    role.reservations.lock().unwrap_or_else(PoisonError::into_inner).in_force = InForce { trust: reservations.trust, replaced };
 }
 
 fn tell(published: &Snapshot, before: &[String], replaced: &[String]) {

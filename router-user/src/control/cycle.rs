@@ -1,0 +1,74 @@
+//! One cycle of the control plane without its IO: plan, decide, write down. What the controller's tasks run, and the simulator too.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::model::Fleet;
+use crate::plan::alternates::{Alternate, alternates};
+use crate::plan::planner::{Decision, decide};
+use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, plan_greedily};
+use crate::publish::build;
+use crate::publish::snapshot::Snapshot;
+
+/// The optimiser, which starts each plan from where the last one ended, and what stands in for it.
+#[derive(Debug)]
+pub struct Planning {
+    optimiser: Optimiser,
+    budget: Duration,
+}
+
+/// What a cycle comes to.
+#[derive(Clone, Debug)]
+pub struct Conclusion {
+    pub decision: Decision,
+    /// What is to be published, still without a number, a time and alternates; `None` if what is held stays.
+    pub content: Option<Snapshot>,
+    /// Expected mean latency under what is then in force, in ms.
+    pub expected_ms: f64,
+}
+
+impl Planning {
+    /// `budget` is the time that the solves of one plan may take.
+    pub fn new(budget: Duration) -> Self {
+        Self { optimiser: Optimiser::new(budget), budget }
+    }
+
+    /// Plans for `inputs` from the `held` weights. Where the optimiser fails, the plan is one that was made without it.
+    ///
+    /// Errors: why there is no plan at all.
+    pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, String> {
+        let optimised = catch_unwind(AssertUnwindSafe(|| self.optimiser.plan(fleet, inputs, held)));
+        let failure = match optimised {
+            Ok(Ok(plan)) => return Ok(plan),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => {
+                self.optimiser = Optimiser::new(self.budget);
+                "the optimiser panicked".to_owned()
+            }
+        };
+        tracing::error!(failure, "planning without the solver");
+        let greedy = plan_greedily(fleet, inputs, held);
+        greedy.map_err(|error| format!("no plan: {failure}; without the solver: {error}"))
+    }
+
+    /// What `weights` become when engines are lost; nothing if that fails, since weights are worth publishing without.
+    pub fn alternates(&self, fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Alternate> {
+        catch_unwind(|| alternates(fleet, inputs, weights)).unwrap_or_else(|_| {
+            tracing::error!("making alternates panicked; publishing without");
+            Vec::new()
+        })
+    }
+}
+
+/// Decides between `plan` and the `held` weights, both under the inputs that the plan was made for.
+pub fn conclude(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, plan: &Plan) -> Conclusion {
+    let decision = decide(fleet, inputs, held, plan);
+    let (content, expected_ms) = match &decision {
+        Decision::Publish(why) => {
+            let content = build::snapshot(fleet, plan, 0, 0, &why.to_string());
+            (Some(content), evaluate(fleet, inputs, &plan.weights()).mean_ms)
+        }
+        Decision::Keep { .. } => (None, evaluate(fleet, inputs, held.unwrap_or_default()).mean_ms),
+    };
+    Conclusion { decision, content, expected_ms }
+}
