@@ -85,8 +85,9 @@ pub fn legal(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Result
             pinned_rps[engine.index()] += share * inputs.demand(pin.cluster, pin.class) * fleet.classes[pin.class.index()].work;
         }
     }
-    // Each route may bring an amount that is none.
-    let negligible = NEGLIGIBLE_RPS * seen.len() as f64;
+    // Each route may bring an amount of requests that is none.
+    let heaviest = fleet.classes.iter().map(|class| class.work).fold(1.0, f64::max);
+    let negligible = NEGLIGIBLE_RPS * heaviest * seen.len() as f64;
     for (engine, pinned) in fleet.engine_ids().zip(pinned_rps) {
         let load = &evaluation.engines[engine.index()];
         let allowed = load.capacity_rps.max(pinned);

@@ -124,10 +124,14 @@ impl<'a> Problem<'a> {
     /// difference between priorities never sheds the wrong one: the exact penalty of docs/model.md, section 4.
     fn price_shed(&mut self, fleet: &Fleet) {
         let links = self.demands.len().min(self.pools.len()) as f64;
-        let mixes = || self.demands.iter().filter_map(|demand| demand.request.mix());
-        let most = mixes().reduce(|a, b| Load { ttft: a.ttft.max(b.ttft), decode: a.decode.max(b.decode), ..a });
-        let least = mixes().reduce(|a, b| Load { ttft: a.ttft.min(b.ttft), decode: a.decode.min(b.decode), ..a });
-        let (most, least) = (most.unwrap_or_default(), least.unwrap_or_default());
+        // Pinned requests are not in the program, but slowing them down is part of what it pays.
+        let pinned = self.pools.iter().filter_map(|pool| pool.pinned.mix());
+        let mixes: Vec<Load> = self.demands.iter().filter_map(|demand| demand.request.mix()).chain(pinned).collect();
+        let bound = |pick: fn(f64, f64) -> f64| {
+            let both = |a: Load, b: Load| Load { ttft: pick(a.ttft, b.ttft), decode: pick(a.decode, b.decode), ..a };
+            mixes.iter().copied().reduce(both).unwrap_or_default()
+        };
+        let (most, least) = (bound(f64::max), bound(f64::min));
         let (mut dearest, mut spread) = (0.0_f64, 0.0_f64);
         for pool in self.pools.iter().filter(|pool| pool.cost.is_ready()) {
             let full = pool.cost.capacity_rps.max(pool.pinned.work);

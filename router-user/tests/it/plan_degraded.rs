@@ -79,3 +79,18 @@ fn the_fair_division_is_the_known_one() {
         assert!((found - wanted).abs() < 1e-4, "{fair:?}");
     }
 }
+
+/// What slows pinned requests down is paid for, but never by refusing what fits: pinned answers are long, the others short.
+#[test]
+fn nothing_is_refused_that_fits_beside_pins() {
+    let mut fleet = crate::plan_fleet::three_regions();
+    fleet.classes = vec![crate::plan_fleet::class("long", 20_000.0, 0), crate::plan_fleet::class("short", 1.0, 0)];
+    fleet.clusters.iter_mut().for_each(|cluster| cluster.demand_rps = vec![0.0, 0.0]);
+    fleet.clusters[0].demand_rps = vec![60.0, 60.0];
+    let (cluster, class) = (router_user::model::ClusterId(0), router_user::model::ClassId(0));
+    let weights = fleet.engine_ids().map(|engine| (engine, 1.0)).collect();
+    let pins = vec![router_user::plan::Pin { cluster, class, weights }];
+    let inputs = Inputs { pins, ..Inputs::from_fleet(&fleet) };
+    let plan = planned(0, &fleet, &inputs);
+    assert_eq!(plan.routes.iter().map(|route| route.shed_rps).sum::<f64>(), 0.0, "{plan:#?}");
+}

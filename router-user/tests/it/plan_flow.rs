@@ -1,7 +1,7 @@
 //! What can be served at all, and how fairly: largest flows from demands to engines, with nothing of the planner.
 
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
-use router_user::plan::Inputs;
+use router_user::plan::{Inputs, Pin};
 
 /// Share of all that is wanted below which an amount is rounding.
 const ROUNDING: f64 = 1e-12;
@@ -14,12 +14,23 @@ pub(crate) struct Wanted {
     pub(crate) rps: f64,
 }
 
-/// All demands of the classes whose priority counts.
+/// All demands of the classes whose priority counts, but for those that are pinned.
 pub(crate) fn wanted(fleet: &Fleet, inputs: &Inputs, counts: impl Fn(u8) -> bool) -> Vec<Wanted> {
     let classes = || fleet.class_ids().filter(|class| counts(fleet.classes[class.index()].priority));
     let work = |cluster, class: ClassId| inputs.demand(cluster, class) * fleet.classes[class.index()].work;
     let of_cluster = |cluster| classes().map(|class| Wanted { cluster, class, rps: work(cluster, class) }).collect::<Vec<_>>();
-    fleet.cluster_ids().flat_map(of_cluster).collect()
+    let is_free = |one: &Wanted| inputs.pins.iter().all(|pin| (pin.cluster, pin.class) != (one.cluster, one.class));
+    fleet.cluster_ids().flat_map(of_cluster).filter(is_free).collect()
+}
+
+/// What an engine may be given beside what is pinned there, as work.
+fn free_rps(fleet: &Fleet, inputs: &Inputs, engine: EngineId) -> f64 {
+    let of = |pin: &Pin| {
+        let all: f64 = pin.weights.iter().map(|&(_, weight)| weight).sum();
+        let here: f64 = pin.weights.iter().filter(|&&(other, _)| other == engine).map(|&(_, weight)| weight).sum();
+        inputs.demand(pin.cluster, pin.class) * fleet.classes[pin.class.index()].work * here / all
+    };
+    (inputs.capacity_rps(fleet, engine) - inputs.pins.iter().map(of).sum::<f64>()).max(0.0)
 }
 
 /// The largest flow by shortest augmenting paths (Edmonds and Karp 1972), `[wanted][engine]` as work.
@@ -29,7 +40,7 @@ pub(crate) fn largest(fleet: &Fleet, inputs: &Inputs, wanted: &[Wanted]) -> Vec<
     let size = first_engine + fleet.engines.len();
     let mut room = vec![vec![0.0; size]; size];
     for engine in fleet.engine_ids() {
-        room[first_engine + engine.index()][1] = inputs.capacity_rps(fleet, engine);
+        room[first_engine + engine.index()][1] = free_rps(fleet, inputs, engine);
     }
     for (at, one) in wanted.iter().enumerate() {
         room[0][2 + at] = one.rps;
