@@ -165,13 +165,14 @@ async fn start_data(
         kernel,
         kernel_error,
         published: Default::default(),
+        passed_over: Default::default(),
         contact: data::Contact::new(clock),
         fleet: config.fleet.clone(),
         reservations: Default::default(),
         installing: Default::default(),
         controller_error: Default::default(),
     });
-    let first = data::first_snapshot(&config.fleet, &store)?;
+    let first = data::first_snapshot(&config.fleet, &store, &role.cluster)?;
     data::apply(&role, &store, Arc::new(first)).await?;
     tracing::info!(cluster = role.cluster, listen = ?role.listen, io = role.io, "data plane started");
     tokio::spawn(data::follow(Arc::clone(&role), source.clone(), store));

@@ -206,6 +206,7 @@ fn list(dir: &DirStore, in_force: Option<u64>) -> Result<SnapshotsView, StoreErr
             status: snapshot.map(|s| s.status),
             objective_ms: snapshot.map(|s| s.objective_ms),
             reason: snapshot.map(|s| s.reason.clone()),
+            audience: snapshot.map_or_else(Vec::new, |s| s.audience.clone()),
             error: read.as_ref().err().map(ToString::to_string),
             moved: before.as_ref().zip(snapshot).map(|(before, after)| history::moves(before, after)),
         });

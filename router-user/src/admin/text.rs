@@ -59,6 +59,9 @@ impl fmt::Display for StatusView {
                 "control   {} plans, {} published, {} failed; last took {:.1} ms: {}",
                 control.plans, control.published, control.failures, control.last_plan_ms, control.last_decision
             )?;
+            if let Some(trial) = &control.trial {
+                writeln!(f, "          {trial}")?;
+            }
             if let Some(reason) = &control.stands_by {
                 writeln!(f, "          stands by: {reason}")?;
             }
@@ -82,6 +85,9 @@ impl fmt::Display for StatusView {
                 if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
             };
             writeln!(f, "          requests: {}; retries: {}", counted(&proxy.outcomes), counted(&proxy.retries))?;
+            if let Some(passed) = proxy.passed_over {
+                writeln!(f, "          generation {} is on trial in another cluster", Generation(passed))?;
+            }
             if !proxy.alternate.is_empty() {
                 writeln!(f, "          alternate for {} in force: cannot be reached from here", proxy.alternate.join(", "))?;
             }
@@ -211,7 +217,11 @@ impl fmt::Display for SnapshotsView {
             table.rows.push(vec![
                 format!("{}{}", view.name, if view.in_force { " *" } else { "" }),
                 format!("{:.0}s", view.age_s),
-                view.status.map_or("damaged".to_owned(), |status| format!("{status:?}").to_lowercase()),
+                match view.status.map(|status| format!("{status:?}").to_lowercase()) {
+                    None => "damaged".to_owned(),
+                    Some(status) if view.audience.is_empty() => status,
+                    Some(status) => format!("{status}, for {}", view.audience.join(", ")),
+                },
                 or_dash(view.objective_ms.map(|ms| format!("{ms:.1}"))),
                 or_dash(moved.map(|m| format!("{:.1}%", m.moved_frac * 100.0))),
                 changes.join(", "),

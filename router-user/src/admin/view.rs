@@ -41,6 +41,9 @@ pub struct ProxyView {
     pub retries: Vec<(String, u64)>,
     /// Last failure to reach the controller, while it lasts.
     pub controller_error: Option<String>,
+    /// The last snapshot that was for other clusters alone, if it is newer than the one in force.
+    #[serde(default)]
+    pub passed_over: Option<u64>,
     /// Engines that cannot be reached from here and for whose loss other weights are in force than were published.
     #[serde(default)]
     pub alternate: Vec<String>,
@@ -138,6 +141,9 @@ pub struct SnapshotView {
     pub status: Option<Status>,
     pub objective_ms: Option<f64>,
     pub reason: Option<String>,
+    /// Clusters it is for; empty means all.
+    #[serde(default)]
+    pub audience: Vec<String>,
     /// Why it cannot be read.
     pub error: Option<String>,
     /// Against the one before it; `None` for the oldest.

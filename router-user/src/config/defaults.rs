@@ -36,6 +36,9 @@ pub(super) const SCRAPE_PERIOD: Duration = Duration::from_secs(5);
 /// Shortest such period; 0 turns it off.
 pub(super) const SCRAPE_PERIOD_LEAST: Duration = Duration::from_millis(500);
 
+/// Ten seconds at the default period: enough requests of a busy cluster, and a bad plan does not last.
+pub(super) const CANARY_PERIODS: u32 = 5;
+
 pub(super) const STORE_DIR: &str = "run/snapshots";
 pub(super) const STORE_PREFIX: &str = "/ilb";
 /// A leader that is dead is replaced within this time; etcd itself grants no less than 2 s by default.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::model::{ClassId, Fleet};
+use crate::model::{ClassId, ClusterId, Fleet};
 
 pub(crate) use reader::suggest;
 
@@ -62,6 +62,10 @@ pub struct Control {
     /// Largest share of the demand that one plan may move while the weights in force break no rule, above 0 to 1.
     pub move_limit_frac: f64,
     pub health_period: Duration,
+    /// Cluster in which a new plan is tried before the others follow; `None` publishes to all at once.
+    pub canary: Option<ClusterId>,
+    /// How long a trial takes, in periods.
+    pub canary_periods: u32,
     /// How often engines are asked for their metrics; `None`: never.
     pub scrape_period: Option<Duration>,
 }

@@ -102,6 +102,8 @@ pub(super) struct RawControl {
     pub(super) move_limit: Option<At<f64>>,
     pub(super) health_period: Option<At<Duration>>,
     pub(super) scrape_period: Option<At<Duration>>,
+    pub(super) canary: Option<At<String>>,
+    pub(super) canary_periods: Option<At<u64>>,
 }
 
 #[derive(Default)]
@@ -251,6 +253,8 @@ fn control(section: &Section<'_>) -> RawControl {
         move_limit: section.number("move_limit"),
         health_period: section.duration("health_period", 100 * millis..hour),
         scrape_period: section.duration("scrape_period", Duration::ZERO..hour),
+        canary: section.text("canary"),
+        canary_periods: section.whole("canary_periods", 1..1_001),
     };
     section.refuse_unknown();
     control

@@ -75,7 +75,11 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
     writeln!(out, "[control]\nperiod = {}\nlisten = \"{}\"", duration(control.period), control.listen)?;
     writeln!(out, "headroom = {}\nmove_limit = {}", control.headroom_frac, control.move_limit_frac)?;
     writeln!(out, "health_period = {}", duration(control.health_period))?;
-    writeln!(out, "scrape_period = {}\n", duration(control.scrape_period.unwrap_or_default()))?;
+    writeln!(out, "scrape_period = {}", duration(control.scrape_period.unwrap_or_default()))?;
+    if let Some(canary) = control.canary {
+        writeln!(out, "canary = {}", text(&fleet.clusters[canary.index()].name))?;
+    }
+    writeln!(out, "canary_periods = {}\n", control.canary_periods)?;
     writeln!(out, "[store]\ndir = {}\nurl = {}", text(&store.dir.to_string_lossy()), text(&store.url))?;
     writeln!(out, "etcd = {}", list(store.etcd.iter().map(|address| format!("\"{address}\""))))?;
     writeln!(out, "prefix = {}\nlease = {}", text(&store.prefix), duration(store.lease))?;

@@ -78,6 +78,13 @@ pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
         }),
         _ => Some(ClassId(0)),
     };
+    let canary = control.canary.as_ref().zip(fleet.as_ref()).and_then(|(at, fleet)| {
+        fleet.cluster(&at.value).or_else(|| {
+            let known = fleet.clusters.iter().map(|c| c.name.as_str());
+            reader.mistake(&at.place, format!("names the unknown cluster {:?}{}", at.value, suggest(&at.value, known)));
+            None
+        })
+    });
     let whole = |at: &Option<At<u64>>, default: usize| at.as_ref().map_or(default, |at| at.value as usize);
     let text = |at: &Option<At<String>>, default: &str| at.as_ref().map_or(default.to_owned(), |at| at.value.clone());
     let duration = |at: &Option<At<_>>, default| at.as_ref().map_or(default, |at| at.value);
@@ -100,6 +107,8 @@ pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
             move_limit_frac: checks.positive_fraction(&control.move_limit, MOVE_LIMIT_FRAC),
             health_period: duration(&control.health_period, defaults::HEALTH_PERIOD),
             scrape_period: (!scrape_period.is_zero()).then_some(scrape_period),
+            canary,
+            canary_periods: control.canary_periods.as_ref().map_or(defaults::CANARY_PERIODS, |at| at.value as u32),
         },
         store: Store {
             dir: text(&store.dir, defaults::STORE_DIR).into(),

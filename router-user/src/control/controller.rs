@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::canary::{Canary, Finding};
 use super::cycle::{Conclusion, conclude};
 use super::health::{self, Probe, Verdict};
 use super::measured::{ClusterDemand, EngineHealth, MeasureError, Measured, Suspicion};
@@ -15,7 +16,8 @@ use super::publisher::{Change, Publisher};
 use super::solver::Solver;
 use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
-use crate::plan::{Inputs, Plan, RouteWeights, bill};
+use crate::plan::planner::{Decision, Reason};
+use crate::plan::{Inputs, Plan, RouteWeights, bill, check};
 use crate::probe::{self, Scrape};
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, LONG_POLL, Reports, Store, StoreError};
@@ -84,6 +86,9 @@ pub struct ControlStatus {
     pub expected_ms: f64,
     pub clusters: Vec<ClusterDemand>,
     pub engines: Vec<EngineHealth>,
+    /// The trial that a new plan is on in the canary's cluster.
+    #[serde(default)]
+    pub trial: Option<String>,
     /// Measurements that are not believed as they came.
     #[serde(default)]
     pub suspicions: Vec<Suspicion>,
@@ -108,6 +113,7 @@ pub struct Controller {
     seen: watch::Sender<Generation>,
     measured: Measured,
     pins: Pins,
+    canary: Option<Canary>,
     solver: Solver,
     status: ControlStatus,
     status_sender: watch::Sender<ControlStatus>,
@@ -137,6 +143,7 @@ impl Controller {
         let controller = Self {
             clock,
             measured: Measured::new(Arc::clone(&config)),
+            canary: Canary::new(&config),
             pins: Pins::load(&config.store.dir, &config.fleet),
             solver: Solver::start(Arc::clone(&config)).expect("the machine has room for one thread"),
             status: ControlStatus::default(),
@@ -286,6 +293,9 @@ impl Controller {
     }
 
     fn take_report(&mut self, report: &DemandReport) -> Result<(), CommandError> {
+        if let Some(canary) = &mut self.canary {
+            canary.observe(self.clock.now(), report);
+        }
         note(&self.seen, Generation(report.generation));
         Ok(self.measured.report(self.clock.now(), report)?)
     }
@@ -314,8 +324,14 @@ impl Controller {
             return;
         }
         let inputs = self.inputs();
-        let held = self.publisher.held();
-        let held_weights = held.as_deref().and_then(|snapshot| build::held_weights(&self.config.fleet, snapshot));
+        if let Err(failure) = self.settle(&inputs).await {
+            tracing::error!(%failure, "a trial cannot be ended");
+            self.status.failures += 1;
+            self.status.last_decision = failure;
+            self.tell_status();
+            return;
+        }
+        let held_weights = self.held_weights();
         let started = self.clock.now();
         let outcome = self.solver.plan(inputs.clone(), held_weights.clone()).await;
         self.status.plans += 1;
@@ -343,6 +359,64 @@ impl Controller {
         Ok(())
     }
 
+    /// The weights in force, everywhere together; `None` where there are none, or nobody knows what is in force where.
+    fn held_weights(&self) -> Option<Vec<RouteWeights>> {
+        let held = self.publisher.held()?;
+        if held.audience.is_empty() {
+            return build::held_weights(&self.config.fleet, &held);
+        }
+        Some(self.canary.as_ref()?.trial.as_ref()?.mix.clone())
+    }
+
+    /// Ends a trial whose time is over, and one that its controller did not live to end: all get the plan, or what was before it.
+    async fn settle(&mut self, inputs: &Inputs) -> Result<(), String> {
+        let now = self.clock.now();
+        let held = self.publisher.held();
+        let on_trial = held.filter(|held| !held.audience.is_empty());
+        let own = on_trial.as_ref().filter(|held| self.canary.as_ref().is_some_and(|canary| canary.is_trying(held.generation)));
+        let Some(on_trial) = on_trial.clone() else {
+            // Something that could not wait was published to all.
+            self.canary.as_mut().and_then(|canary| canary.end(now, None));
+            return Ok(());
+        };
+        let cluster = on_trial.audience.join(", ");
+        let (content, reason) = match self.canary.as_mut().filter(|_| own.is_some()) {
+            Some(canary) => {
+                let Some(finding) = canary.finding(now) else { return Ok(()) };
+                let (is_good, why) = match finding {
+                    Finding::Good(figures) => (true, figures),
+                    Finding::Bad(figures) => (false, figures),
+                };
+                tracing::info!(cluster, is_good, why, "a trial is over");
+                let failed = (!is_good).then(|| build::held_weights(&self.config.fleet, &on_trial)).flatten();
+                let Some(trial) = canary.end(now, failed.map(|weights| (weights, why.clone()))) else { return Ok(()) };
+                match is_good {
+                    true => (Some(trial.content), format!("its trial in cluster {cluster} went well: {why}")),
+                    false => (
+                        Some(Snapshot::clone(&trial.before)),
+                        format!("its successor failed its trial in cluster {cluster}: {why}"),
+                    ),
+                }
+            }
+            None => {
+                self.canary.as_mut().and_then(|canary| canary.end(now, None));
+                let before = self.publisher.last_for_all().await;
+                (before, format!("the trial of its successor in cluster {cluster} ended with its controller"))
+            }
+        };
+        let is_legal = |content: &Snapshot| {
+            let weights = build::held_weights(&self.config.fleet, content);
+            weights.is_some_and(|weights| check::legal(&self.config.fleet, inputs, &weights).is_ok())
+        };
+        // If times have changed too much for it, the next plan goes to all.
+        if let Some(content) = content.filter(is_legal) {
+            let content = Snapshot { reason, audience: Vec::new(), ..content };
+            self.publisher.publish(content).await.map_err(|error| format!("cannot publish: {error}"))?;
+            self.status.published += 1;
+        }
+        Ok(())
+    }
+
     /// Publishes the plan or keeps what is held. Returns the reason, or what failed.
     async fn conclude(
         &mut self,
@@ -355,9 +429,34 @@ impl Controller {
         let reason = decision.to_string();
         self.status.expected_ms = expected_ms;
         if let Some(content) = content {
+            let now = self.clock.now();
+            // What breaks a rule is replaced everywhere at once.
+            let is_urgent = matches!(decision, Decision::Publish(Reason::First | Reason::Illegal(_)));
+            let canary = self.canary.as_ref().filter(|_| !is_urgent);
+            if let Some(kept) = canary.and_then(|canary| canary.holds_back(now, inputs, &plan.weights())) {
+                return Ok(kept);
+            }
+            let trial = canary.zip(held_weights.as_deref().zip(self.publisher.held())).and_then(|(canary, (held, before))| {
+                Some((canary.name.clone(), canary.mix(fleet, inputs, held, &plan.weights())?, before))
+            });
             let alternates = self.solver.alternates(inputs.clone(), plan.weights()).await;
-            let content = Snapshot { alternates: build::alternates(&alternates), ..content };
-            let snapshot = self.publisher.publish(content).await.map_err(|error| format!("cannot publish: {error}"))?;
+            let after_trial = self.publisher.held().filter(|held| held_weights.is_none() && !held.audience.is_empty());
+            let why = match after_trial {
+                Some(held) => format!("what was on trial in cluster {} breaks a rule by now", held.audience.join(", ")),
+                None => content.reason.clone(),
+            };
+            let content = Snapshot { alternates: build::alternates(&alternates), reason: why.clone(), ..content };
+            let shown = match &trial {
+                Some((cluster, ..)) => {
+                    let reason = format!("on trial in cluster {cluster}: {why}");
+                    Snapshot { audience: vec![cluster.clone()], reason, ..content.clone() }
+                }
+                None => content.clone(),
+            };
+            let snapshot = self.publisher.publish(shown).await.map_err(|error| format!("cannot publish: {error}"))?;
+            if let (Some((_, mix, before)), Some(canary), Some(held)) = (trial, &mut self.canary, &held_weights) {
+                canary.begin(now, fleet, inputs, held, mix, (snapshot.generation, content, before));
+            }
             let generation = Generation(snapshot.generation);
             tracing::info!(%generation, objective_ms = snapshot.objective_ms, reason, "published");
             for refused in bill::shed_bill(fleet, inputs, plan) {
@@ -373,6 +472,7 @@ impl Controller {
         let now = self.clock.now();
         self.status.clusters = self.measured.clusters(now);
         self.status.engines = self.measured.engines(now);
+        self.status.trial = self.canary.as_ref().and_then(|canary| canary.describe(now));
         self.status_sender.send_replace(self.status.clone());
     }
 }

@@ -258,7 +258,7 @@ mod tests {
             instance: "p".to_owned(),
             window_ms: 1_000,
             arrivals: vec![("chat".to_owned(), 5), (class.to_owned(), 5)],
-            generation: 0,
+            ..DemandReport::default()
         };
         assert!(matches!(measured.report(Duration::ZERO, &report("x", "chat")), Err(MeasureError::Cluster(name)) if name == "x"));
         assert!(matches!(measured.report(Duration::ZERO, &report("b", "y")), Err(MeasureError::Class(name)) if name == "y"));

@@ -3,6 +3,7 @@
 //! One task owns all state and takes events one at a time ([`controller`]); what it has measured is pure state ([`measured`]). Probes, HTTP requests and operators only send it events;
 //! planning runs on a thread of its own, so that reports and probes are taken meanwhile. Nothing here is on a request's path.
 
+mod canary;
 mod controller;
 mod cycle;
 mod demand;

@@ -236,6 +236,16 @@ impl Publisher {
         }
     }
 
+    /// The newest snapshot that is for all, from this disk or from etcd.
+    pub(super) async fn last_for_all(&self) -> Option<Snapshot> {
+        let own = last_for_all(&self.dir).await;
+        let shared = match &self.etcd {
+            Some(shared) => last_for_all(&shared.store).await,
+            None => None,
+        };
+        own.into_iter().chain(shared).max_by_key(|snapshot| snapshot.generation)
+    }
+
     /// The demand reports of data planes that report to etcd.
     pub(super) fn reports(&self) -> Option<Reports> {
         self.etcd.as_ref().map(|shared| shared.store.reports())
@@ -253,6 +263,17 @@ impl Publisher {
             tracing::warn!(%error, "the lead was not given up; it expires with its lease");
         }
     }
+}
+
+async fn last_for_all(store: &impl Store) -> Option<Snapshot> {
+    for generation in store.generations().await.ok()?.into_iter().rev() {
+        if let Ok(snapshot) = store.read(generation).await
+            && snapshot.audience.is_empty()
+        {
+            return Some(snapshot);
+        }
+    }
+    None
 }
 
 async fn behind(seen: &mut watch::Receiver<Generation>) -> Change {

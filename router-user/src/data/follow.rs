@@ -41,6 +41,16 @@ impl Source {
         }
     }
 
+    /// The newest kept snapshot below `generation` that `cluster` is to apply.
+    async fn last_for(&self, cluster: &str, generation: u64) -> Option<Snapshot> {
+        match self {
+            Self::Local(controller) => last_for(controller, cluster, generation).await,
+            Self::Http(store) => last_for(store, cluster, generation).await,
+            Self::Etcd(store) => last_for(store, cluster, generation).await,
+            Self::Dir(store, _) => last_for(store, cluster, generation).await,
+        }
+    }
+
     /// Whether a controller stands behind a source that has just answered.
     pub(super) async fn has_controller(&self) -> bool {
         match self {
@@ -70,8 +80,8 @@ impl Source {
 /// that it serves before it has ever met a controller.
 ///
 /// Errors: neither can be had.
-pub fn first_snapshot(fleet: &Fleet, store: &DirStore) -> anyhow::Result<Snapshot> {
-    if let Some(stored) = store.latest()? {
+pub fn first_snapshot(fleet: &Fleet, store: &DirStore, cluster: &str) -> anyhow::Result<Snapshot> {
+    if let Some(stored) = store.latest_for(cluster)? {
         tracing::info!(generation = %Generation(stored.generation), "starting from the stored snapshot");
         return Ok(stored);
     }
@@ -86,7 +96,9 @@ pub fn first_snapshot(fleet: &Fleet, store: &DirStore) -> anyhow::Result<Snapsho
 pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
     let mut backoff = BACKOFF_FIRST;
     loop {
-        let held = role.published.load().as_deref().map(Held::of).unwrap_or_default();
+        let published = role.published.load().as_deref().map(Held::of).unwrap_or_default();
+        let passed_over = role.passed_over.load().as_deref().cloned().unwrap_or_default();
+        let held = if passed_over.generation > published.generation { passed_over } else { published };
         match source.newer_than(held).await {
             Ok(newer) => {
                 if source.has_controller().await {
@@ -96,7 +108,17 @@ pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
                     tracing::info!("the controller answers again");
                 }
                 backoff = BACKOFF_FIRST;
-                let Some(snapshot) = newer else { continue };
+                let Some(mut snapshot) = newer else { continue };
+                if !snapshot.is_for(&role.cluster) {
+                    let generation = Generation(snapshot.generation);
+                    tracing::info!(%generation, audience = ?snapshot.audience, "passing over a snapshot for other clusters");
+                    role.passed_over.store(Some(Arc::new(Held::of(&snapshot))));
+                    // Who has just come has not seen what the others hold.
+                    let is_new = role.published.load().as_ref().is_none_or(|published| published.generation == 0);
+                    let last = if is_new { source.last_for(&role.cluster, generation.0).await } else { None };
+                    let Some(last) = last else { continue };
+                    snapshot = Arc::new(last);
+                }
                 if let Err(error) = apply(&role, &store, snapshot).await {
                     tracing::error!(error = format!("{error:#}"), "a snapshot was not applied; the previous one stays");
                     tokio::time::sleep(BACKOFF_MOST).await;
@@ -112,6 +134,17 @@ pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
             }
         }
     }
+}
+
+async fn last_for(store: &impl Store, cluster: &str, below: u64) -> Option<Snapshot> {
+    for generation in store.generations().await.ok()?.into_iter().rev().filter(|generation| generation.0 < below) {
+        if let Ok(snapshot) = store.read(generation).await
+            && snapshot.is_for(cluster)
+        {
+            return Some(snapshot);
+        }
+    }
+    None
 }
 
 /// Checks a snapshot, keeps it on disk and swaps it in: the kernel first, then the proxy.

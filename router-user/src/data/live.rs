@@ -1,6 +1,6 @@
 //! What the data plane's counters say, in the words of the admin API.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::PoisonError;
 
 use super::{DataRole, InForce};
@@ -17,6 +17,12 @@ impl DataRole {
         let stats = self.plane.stats();
         let in_force = self.in_force();
         ProxyView {
+            passed_over: self
+                .passed_over
+                .load()
+                .as_ref()
+                .map(|held| held.generation.0)
+                .filter(|&passed| self.published.load().as_ref().is_none_or(|published| published.generation < passed)),
             alternate: in_force.replaced,
             trust: in_force.trust,
             cluster: self.cluster.clone(),
@@ -51,11 +57,6 @@ impl DataRole {
         (self.plane.stats().classes.into_iter())
             .flat_map(|class| class.picks.into_iter().map(move |(engine, picks)| ((class.class.clone(), engine), picks)))
             .collect()
-    }
-
-    /// Requests that have arrived since the start, by class.
-    pub fn arrivals(&self) -> BTreeMap<String, u64> {
-        self.plane.stats().classes.into_iter().map(|class| (class.class, class.arrivals)).collect()
     }
 
     pub fn kernel_status(&self) -> Option<serde_json::Value> {

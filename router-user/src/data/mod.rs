@@ -2,6 +2,7 @@
 //!
 //! Nothing here is on a request's path: requests read the routes that were swapped in last.
 
+mod counts;
 mod follow;
 mod in_force;
 mod kernel;
@@ -25,7 +26,7 @@ pub use stale::{Contact, doubt};
 use crate::model::Fleet;
 use crate::proxy::DataPlane;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::DirStore;
+use crate::publish::store::{DirStore, Held};
 
 /// One cluster's data plane in this process.
 pub struct DataRole {
@@ -41,6 +42,8 @@ pub struct DataRole {
     pub kernel_error: Option<String>,
     /// The newest snapshot, as it was published: what is in force may have decayed since.
     pub published: ArcSwapOption<Snapshot>,
+    /// The last snapshot that was for other clusters.
+    pub passed_over: ArcSwapOption<Held>,
     pub contact: Contact,
     /// The fleet of this process's own configuration: it knows the distances.
     pub fleet: Fleet,

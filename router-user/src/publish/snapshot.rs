@@ -309,6 +309,11 @@ impl Snapshot {
         crate::model::ineligible(&engine.models, &engine.tags, &class.model, &class.require)
     }
 
+    /// Whether the cluster is to apply it.
+    pub fn is_for(&self, cluster: &str) -> bool {
+        self.audience.is_empty() || self.audience.iter().any(|name| name == cluster)
+    }
+
     pub fn cluster(&self, name: &str) -> Option<ClusterId> {
         self.clusters.iter().position(|c| c.name == name).map(ClusterId::of)
     }

@@ -60,9 +60,21 @@ impl DirStore {
     ///
     /// Errors: the directory cannot be read.
     pub fn latest(&self) -> Result<Option<Snapshot>, StoreError> {
+        self.latest_that(|_| true)
+    }
+
+    /// The newest legal snapshot that a cluster is to apply; a controller in the same process may keep others here.
+    ///
+    /// Errors: the directory cannot be read.
+    pub fn latest_for(&self, cluster: &str) -> Result<Option<Snapshot>, StoreError> {
+        self.latest_that(|snapshot| snapshot.is_for(cluster))
+    }
+
+    fn latest_that(&self, wanted: impl Fn(&Snapshot) -> bool) -> Result<Option<Snapshot>, StoreError> {
         for generation in self.list()?.into_iter().rev() {
             match self.load(generation) {
-                Ok(snapshot) => return Ok(Some(snapshot)),
+                Ok(snapshot) if wanted(&snapshot) => return Ok(Some(snapshot)),
+                Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "passing over a stored snapshot"),
             }
         }

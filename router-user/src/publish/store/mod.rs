@@ -58,17 +58,35 @@ impl Held {
     }
 }
 
-/// What one data plane saw arrive since its last report.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// What one data plane saw since its last report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DemandReport {
     pub cluster: String,
     /// Tells the data planes of one cluster apart; their demand is summed.
     pub instance: String,
     /// Length of time the counts cover, in ms; > 0.
     pub window_ms: u64,
-    /// Requests that arrived, by class name; retries are not arrivals.
+    /// Requests that arrived, by class name, refused ones included; retries are not arrivals.
     pub arrivals: Vec<(String, u64)>,
     /// Generation in force there: a controller that has lost its store learns from it above what it must publish.
     #[serde(default)]
     pub generation: u64,
+    /// Engines that had requests, or whose distance was measured.
+    #[serde(default)]
+    pub engines: Vec<EngineReport>,
+}
+
+/// What one data plane saw of an engine since its last report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EngineReport {
+    pub engine: String,
+    /// Requests sent to it, retries included, and those that failed there: not connected, reset, broken off, or a status of 500 and above.
+    pub attempts: u64,
+    pub failures: u64,
+    /// Whole answers, and the sum of the times from sending a request to the last byte of its answer, in ms.
+    pub answers: u64,
+    pub latency_ms_sum: f64,
+    /// Round-trip time, in ms, where it was measured.
+    pub rtt_ms: Option<f64>,
 }

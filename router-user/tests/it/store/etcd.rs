@@ -11,7 +11,7 @@ use super::{Etcd, PATIENCE, lead, run, snapshot};
 
 fn report(instance: &str, arrivals: u64) -> DemandReport {
     let (cluster, instance) = ("a".to_owned(), instance.to_owned());
-    DemandReport { cluster, instance, window_ms: 1_000, arrivals: vec![("chat".to_owned(), arrivals)], generation: 0 }
+    DemandReport { cluster, instance, window_ms: 1_000, arrivals: vec![("chat".to_owned(), arrivals)], ..DemandReport::default() }
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn report(arrivals: u64) -> DemandReport {
         instance: "swing".to_owned(),
         window_ms: 60_000,
         arrivals: vec![("chat".to_owned(), arrivals)],
-        generation: 0,
+        ..DemandReport::default()
     }
 }
 

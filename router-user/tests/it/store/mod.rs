@@ -1,6 +1,7 @@
 //! Stores, with the real thing behind each: a disk, a controller's endpoint, an etcd.
 
 mod alternates;
+mod canary;
 mod contract;
 mod disk;
 mod endpoint;

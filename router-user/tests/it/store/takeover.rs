@@ -100,7 +100,7 @@ async fn swing(store: EtcdStore) {
             instance: "swing".to_owned(),
             window_ms: 60_000,
             arrivals: vec![("chat".to_owned(), arrivals)],
-            generation: 0,
+            ..DemandReport::default()
         };
         store.report(&report).await.expect("etcd was there all the time");
         tokio::time::sleep(Duration::from_millis(150)).await;
