@@ -144,7 +144,6 @@ impl Canary {
     }
 
     /// Begins a trial of `content`, which was published for this cluster alone as `generation`.
-    #[expect(clippy::too_many_arguments, reason = "a trial is all that is known when it begins")]
     pub(super) fn begin(
         &mut self,
         now: Duration,
