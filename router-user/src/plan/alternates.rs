@@ -89,7 +89,8 @@ fn without(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], lost: Vec<E
             route.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, weight)| weight)
         };
         let engines = new.weights.iter().chain(&old.weights).map(|&(engine, _)| engine);
-        (new.shed_frac - old.shed_frac).abs() > CHANGED
+        old.weights.iter().any(|&(engine, weight)| weight > 0.0 && lost.contains(&engine))
+            || (new.shed_frac - old.shed_frac).abs() > CHANGED
             || engines.into_iter().any(|engine| (share(new, engine) - share(old, engine)).abs() > CHANGED)
     };
     let is_pinned = |route: &RouteWeights| inputs.pin(route.cluster, route.class).is_some();
