@@ -23,6 +23,9 @@ const WORK_MOST: usize = 1_000_000;
 /// Most weights that all alternates may have, for each weight that the plan itself has: a snapshot grows by no more.
 const GROWTH_MOST: usize = 8;
 
+/// Weights that they may have in any case: less than a megabyte of JSON.
+const WEIGHTS_LEAST: usize = 16_384;
+
 /// A share of a route that differs by less has not changed.
 const CHANGED: f64 = 1e-4;
 
@@ -40,7 +43,8 @@ pub struct Alternate {
 pub fn alternates(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Alternate> {
     let flows = Problem::new(fleet, inputs, Some(weights)).arcs.len();
     let work_most = (WORK_MOST / flows.max(1)).min(LOSSES_MOST);
-    let mut room = GROWTH_MOST * weights.iter().map(|route| route.weights.len()).sum::<usize>();
+    let own: usize = weights.iter().map(|route| route.weights.len()).sum();
+    let mut room = WEIGHTS_LEAST.max(GROWTH_MOST * own);
     let mut found = Vec::new();
     for lost in losses(fleet, inputs, weights).into_iter().take(work_most) {
         let Some(alternate) = without(fleet, inputs, weights, lost) else { continue };
