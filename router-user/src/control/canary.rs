@@ -24,6 +24,8 @@ const FAILED_FRAC: f64 = 0.01;
 const HELD_BACK_TRIALS: u32 = 20;
 /// A plan that moves less of the demand against another is the same plan.
 const SAME_FRAC: f64 = 0.02;
+/// A plan that moves less of the demand in the cluster has nothing to be tried there.
+const TRIED_FRAC: f64 = 1e-4;
 /// Half-life of what was met before a trial.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 
@@ -140,7 +142,7 @@ impl Canary {
         };
         let mix: Vec<RouteWeights> = held.iter().map(route).collect();
         let is_legal = check::legal(fleet, inputs, &mix).is_ok();
-        (is_legal && planner::moved_frac(inputs, held, &mix) > 0.0).then_some(mix)
+        (is_legal && planner::moved_frac(inputs, held, &mix) > TRIED_FRAC).then_some(mix)
     }
 
     /// Begins a trial of `content`, which was published for this cluster alone as `generation`.

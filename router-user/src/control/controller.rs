@@ -285,7 +285,8 @@ impl Controller {
         };
         self.keep_pins(routes.map(pin).collect()).await?;
         let routes = old.routes.iter().map(|route| crate::publish::snapshot::Route { pinned: true, ..route.clone() }).collect();
-        let content = Snapshot { reason: format!("rolled back to generation {generation}"), routes, ..old };
+        let reason = format!("rolled back to generation {generation}");
+        let content = Snapshot { reason, routes, audience: Vec::new(), ..old };
         let published = self.publisher.publish(content).await?;
         self.status.published += 1;
         tracing::info!(from = %generation, generation = %Generation(published.generation), "rolled back");

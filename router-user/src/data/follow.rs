@@ -41,13 +41,13 @@ impl Source {
         }
     }
 
-    /// The newest kept snapshot below `generation` that `cluster` is to apply.
-    async fn last_for(&self, cluster: &str, generation: u64) -> Option<Snapshot> {
+    /// The newest kept snapshot between two generations that `cluster` is to apply.
+    async fn last_for(&self, cluster: &str, above: u64, below: u64) -> Option<Snapshot> {
         match self {
-            Self::Local(controller) => last_for(controller, cluster, generation).await,
-            Self::Http(store) => last_for(store, cluster, generation).await,
-            Self::Etcd(store) => last_for(store, cluster, generation).await,
-            Self::Dir(store, _) => last_for(store, cluster, generation).await,
+            Self::Local(controller) => last_for(controller, cluster, above, below).await,
+            Self::Http(store) => last_for(store, cluster, above, below).await,
+            Self::Etcd(store) => last_for(store, cluster, above, below).await,
+            Self::Dir(store, _) => last_for(store, cluster, above, below).await,
         }
     }
 
@@ -113,9 +113,9 @@ pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
                     let generation = Generation(snapshot.generation);
                     tracing::info!(%generation, audience = ?snapshot.audience, "passing over a snapshot for other clusters");
                     role.passed_over.store(Some(Arc::new(Held::of(&snapshot))));
-                    // Who has just come has not seen what the others hold.
-                    let is_new = role.published.load().as_ref().is_none_or(|published| published.generation == 0);
-                    let last = if is_new { source.last_for(&role.cluster, generation.0).await } else { None };
+                    // Who has just come, or was away, has not seen what the others hold.
+                    let above = role.published.load().as_ref().map_or(0, |published| published.generation);
+                    let last = source.last_for(&role.cluster, above, generation.0).await;
                     let Some(last) = last else { continue };
                     snapshot = Arc::new(last);
                 }
@@ -136,8 +136,10 @@ pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
     }
 }
 
-async fn last_for(store: &impl Store, cluster: &str, below: u64) -> Option<Snapshot> {
-    for generation in store.generations().await.ok()?.into_iter().rev().filter(|generation| generation.0 < below) {
+async fn last_for(store: &impl Store, cluster: &str, above: u64, below: u64) -> Option<Snapshot> {
+    let between =
+        store.generations().await.ok()?.into_iter().rev().filter(|generation| (above + 1..below).contains(&generation.0));
+    for generation in between {
         if let Ok(snapshot) = store.read(generation).await
             && snapshot.is_for(cluster)
         {

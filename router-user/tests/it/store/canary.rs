@@ -97,7 +97,7 @@ fn a_plan_that_does_not_is_taken_back_and_not_tried_again_at_once() {
     run(async || {
         let folder = tempfile::tempdir().expect("a folder");
         let (controller, store) = controller(folder.path()).await;
-        let [before, _, after] = trial(&store, 5_000.0).await;
+        let [before, during, after] = trial(&store, 5_000.0).await;
         assert_eq!(weights(&after), weights(&before));
         assert!(after.reason.starts_with("its successor failed its trial in cluster b: "), "{}", after.reason);
         assert!(after.reason.contains("5000.0 ms met"), "{}", after.reason);
@@ -108,6 +108,12 @@ fn a_plan_that_does_not_is_taken_back_and_not_tried_again_at_once() {
         tokio::time::timeout(PATIENCE, status.wait_for(|s| s.plans >= plans + 3)).await.expect("plans").expect("runs");
         let in_force = controller.snapshots.borrow().clone().expect("published");
         assert_eq!(in_force.generation, after.generation, "{}", in_force.reason);
+
+        // An operator may know better: a rollback to it is for all.
+        let generation = Generation(during.generation);
+        let back = controller.ask(|done| Command::Rollback { generation, expires_unix_ms: None, done }).await.expect("kept");
+        let back = store.read(Generation(back)).await.expect("kept");
+        assert_eq!((back.audience.len(), weights(&back)), (0, weights(&during)));
     });
 }
 

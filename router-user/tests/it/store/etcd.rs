@@ -7,7 +7,7 @@ use router_user::clock::Clock;
 use router_user::publish::Generation;
 use router_user::publish::store::{DemandReport, Election, Held, Store, StoreError};
 
-use super::{Etcd, PATIENCE, lead, run, snapshot};
+use super::{Etcd, PATIENCE, lead, lead_for, run, snapshot};
 
 fn report(instance: &str, arrivals: u64) -> DemandReport {
     let (cluster, instance) = ("a".to_owned(), instance.to_owned());
@@ -113,7 +113,7 @@ fn an_etcd_that_dies_hangs_or_compacts_costs_errors_and_nothing_else() {
     run(async || {
         let mut etcd = Etcd::start();
         let store = etcd.store().await;
-        let term = lead(&store, "one").await;
+        let term = lead_for(&store, "one", Duration::from_secs(2)).await;
         let mut generation = Generation::first_of(term.epoch).expect("an epoch");
         store.publish(&term, &snapshot(generation, 0)).await.expect("published");
         let held = Held::of(&store.newest().await.expect("readable").expect("there"));

@@ -129,11 +129,16 @@ pub(crate) fn free_address() -> SocketAddr {
     listener.local_addr().expect("bound")
 }
 
-/// Stands for election until it is won.
+/// Stands for election until it is won, for longer than a test takes.
 pub(crate) async fn lead(store: &EtcdStore, name: &str) -> Term {
+    lead_for(store, name, 2 * PATIENCE).await
+}
+
+/// The same with a lease that a test may outlive.
+pub(crate) async fn lead_for(store: &EtcdStore, name: &str, length: Duration) -> Term {
     let clock = Clock::start();
     loop {
-        match store.campaign(name, Duration::from_secs(2), Generation(0)).await {
+        match store.campaign(name, length, Generation(0)).await {
             Ok(Election::Won(term)) => return term,
             other => assert!(clock.now() < PATIENCE, "not elected: {other:?}"),
         }
