@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use router_user::model::{EngineId, Fleet, Tags};
-use router_user::plan::{Inputs, Optimiser, Pin, Plan, Route, RouteWeights, nearest, plan_greedily};
+use router_user::plan::{Inputs, Optimiser, Pin, Plan, PlanError, Route, RouteWeights, nearest, plan_greedily};
 
 use crate::plan_fleet::{class, cluster, engine, profile, tag};
 use crate::plan_flow::{most, wanted};
@@ -73,7 +73,8 @@ fn odd(dice: &mut Dice) -> (Fleet, Inputs, Option<Vec<RouteWeights>>) {
     inputs.move_limit_frac = [1e-9, 1e-3, 0.1, 1.0][dice.below(4)];
     for cluster in fleet.cluster_ids() {
         for class in fleet.class_ids() {
-            let eligible: Vec<EngineId> = fleet.engine_ids().filter(|&e| inputs.ineligible(&fleet, cluster, class, e).is_none()).collect();
+            let eligible: Vec<EngineId> =
+                fleet.engine_ids().filter(|&e| inputs.ineligible(&fleet, cluster, class, e).is_none()).collect();
             if dice.one_in(10) && !eligible.is_empty() {
                 let weights = eligible.iter().map(|&e| (e, [0.0, 1e-9, 1.0, 1e9][dice.below(4)])).collect::<Vec<_>>();
                 if weights.iter().any(|&(_, weight)| weight > 0.0) {
@@ -205,7 +206,9 @@ fn faults(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Vec<String> {
 /// next to nothing or beyond everything. A plan that its check refuses is then replaced by the one without a solver, as in the controller.
 fn is_extreme(fleet: &Fleet, inputs: &Inputs) -> bool {
     let capacity: Vec<f64> = fleet.engine_ids().map(|engine| inputs.capacity_rps(fleet, engine)).collect();
-    let (all, demand) = (capacity.iter().sum::<f64>(), inputs.demand_rps.iter().flatten().sum::<f64>());
+    let all: f64 = capacity.iter().sum();
+    let work = |demand: &Vec<f64>| demand.iter().zip(&fleet.classes).map(|(rps, class)| rps * class.work).sum::<f64>();
+    let demand: f64 = inputs.demand_rps.iter().map(work).sum();
     let answers_in_no_time = |&profile: &usize| {
         let profile = &fleet.profiles[profile];
         profile.ttft_ms.value(0.0) + profile.tbot_ms.value(0.0) < 0.1
@@ -225,6 +228,11 @@ fn wrong(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> (Vec<
         Ok(plan) => {
             wrong.extend(faults(fleet, inputs, &plan).into_iter().map(|fault| format!("{how}: {fault}")));
             Some(plan)
+        }
+        // A solver that gives up is as rare as that, and not of its caller's making.
+        Err(PlanError::Solve(_)) => {
+            refused += 1;
+            None
         }
         Err(_) if is_extreme(fleet, inputs) => {
             refused += 1;
