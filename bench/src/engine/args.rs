@@ -122,6 +122,7 @@ fn default_profile(is_instant: bool) -> Result<Profile> {
         ttft_ms: Curve::new(vec![(0.0, ttft_ms)])?,
         tbot_ms: Curve::new(vec![(0.0, tbot_ms)])?,
         law: None,
+        kv_tokens: None,
     })
 }
 

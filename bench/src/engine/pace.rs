@@ -53,6 +53,7 @@ mod tests {
             ttft_ms: curve(&[(0.0, 120.0), (50.0, 150.0), (90.0, 400.0), (100.0, 900.0)]),
             tbot_ms: curve(&[(0.0, 8.0), (100.0, 20.0)]),
             law: None,
+            kv_tokens: None,
         };
         let pace = Pace::new(profile, 0.2);
         assert_eq!(pace.ttft(0.0), Duration::from_millis(120));

@@ -84,6 +84,7 @@ impl World {
                 name: format!("cluster-{at:03}"),
                 region: format!("region-{:02}", at % regions),
                 demand_rps: Vec::new(),
+                detour_budget_ms: None,
             })
             .collect();
         for at in 0..size.classes {
@@ -154,7 +155,14 @@ fn profile(kind: usize, capacity_rps: f64) -> Profile {
         Curve::new(knots.to_vec()).expect("the shape is convex")
     };
     let slow = SLOWER.powi((KINDS - 1 - kind) as i32);
-    Profile { name: format!("kind-{kind}"), capacity_rps, ttft_ms: curve(150.0 * slow), tbot_ms: curve(8.0 * slow), law: None }
+    Profile {
+        name: format!("kind-{kind}"),
+        capacity_rps,
+        ttft_ms: curve(150.0 * slow),
+        tbot_ms: curve(8.0 * slow),
+        law: None,
+        kv_tokens: None,
+    }
 }
 
 /// A standard normal number (Box and Muller, 1958).

@@ -22,6 +22,7 @@ pub(super) struct RawCluster {
     pub(super) name: Option<At<String>>,
     pub(super) region: Option<At<String>>,
     pub(super) demand_rps: Vec<(String, At<f64>)>,
+    pub(super) detour_budget_ms: Option<At<f64>>,
 }
 
 pub(super) struct RawEngine {
@@ -55,6 +56,7 @@ pub(super) struct RawProfile {
     pub(super) capacity_rps: Option<At<f64>>,
     pub(super) ttft_ms: Option<At<Vec<(f64, f64)>>>,
     pub(super) tbot_ms: Option<At<Vec<(f64, f64)>>>,
+    pub(super) kv_tokens: Option<At<f64>>,
     pub(super) work: Option<RawLaw>,
 }
 
@@ -153,6 +155,7 @@ fn cluster(section: &Section<'_>) -> RawCluster {
         name: section.required("name", "a string", section.text("name")),
         region: section.required("region", "a string", section.text("region")),
         demand_rps: section.number_map("demand_rps"),
+        detour_budget_ms: section.number("detour_budget_ms"),
     };
     section.refuse_unknown();
     cluster
@@ -198,6 +201,7 @@ fn profile(name: String, section: &Section<'_>) -> RawProfile {
         capacity_rps: section.required("capacity_rps", "requests/s at which the engine is full", section.number("capacity_rps")),
         ttft_ms: section.required("ttft_ms", KNOTS, section.knots("ttft_ms")),
         tbot_ms: section.required("tbot_ms", KNOTS, section.knots("tbot_ms")),
+        kv_tokens: section.number("kv_tokens"),
         work: section.section("work").map(|s| law(&s)),
     };
     section.refuse_unknown();

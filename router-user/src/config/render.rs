@@ -18,6 +18,7 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
         writeln!(out, "[[cluster]]\nname = {}\nregion = {}", text(&cluster.name), text(&cluster.region))?;
         let demand = fleet.classes.iter().zip(&cluster.demand_rps).map(|(c, rps)| format!("{} = {rps}", text(&c.name)));
         writeln!(out, "demand_rps = {{ {} }}", demand.collect::<Vec<_>>().join(", "))?;
+        optional(out, "detour_budget_ms", cluster.detour_budget_ms)?;
         writeln!(out)?;
     }
     for engine in &fleet.engines {
@@ -41,6 +42,7 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
     for profile in &fleet.profiles {
         writeln!(out, "[profile.{}]\ncapacity_rps = {}", text(&profile.name), profile.capacity_rps)?;
         writeln!(out, "ttft_ms = {}\ntbot_ms = {}", knots(&profile.ttft_ms), knots(&profile.tbot_ms))?;
+        optional(out, "kv_tokens", profile.kv_tokens)?;
         if let Some(law) = profile.law {
             let iteration = format!("base_ms = {}, prompt_token_ms = {}", law.base_ms, law.prompt_token_ms);
             let batch = format!("sequence_ms = {}, max_batch = {}", law.sequence_ms, law.max_batch);

@@ -198,7 +198,13 @@ impl Resolver<'_, '_> {
                 }
             }
         }
-        Some(Cluster { name: raw.name.as_ref()?.value.clone(), region: raw.region.as_ref()?.value.clone(), demand_rps })
+        let detour_budget_ms = raw.detour_budget_ms.as_ref().map(|at| self.positive(at, "ms"));
+        Some(Cluster {
+            name: raw.name.as_ref()?.value.clone(),
+            region: raw.region.as_ref()?.value.clone(),
+            demand_rps,
+            detour_budget_ms: detour_budget_ms.map_or(Some(None), |budget| budget.map(Some))?,
+        })
     }
 
     fn engines(&self) -> Option<Vec<Engine>> {
@@ -303,6 +309,7 @@ impl Resolver<'_, '_> {
             Curve::new(value.clone()).map_err(|error| self.reader.mistake(place, error.to_string())).ok()
         };
         let (ttft_ms, tbot_ms) = (curve(&raw.ttft_ms), curve(&raw.tbot_ms));
+        let kv_tokens = raw.kv_tokens.as_ref().map(|at| self.positive(at, "tokens"));
         let law = raw.work.as_ref().map(|raw| self.law(raw));
         Some(Profile {
             name: raw.name.value.clone(),
@@ -310,6 +317,7 @@ impl Resolver<'_, '_> {
             ttft_ms: ttft_ms?,
             tbot_ms: tbot_ms?,
             law: law.map_or(Some(None), |law| law.map(Some))?,
+            kv_tokens: kv_tokens.map_or(Some(None), |tokens| tokens.map(Some))?,
         })
     }
 
@@ -396,6 +404,7 @@ impl Resolver<'_, '_> {
                     let where_from =
                         format!("cluster {:?}, which has demand, is {nearest_ms} ms from the nearest engine", cluster.name);
                     self.reader.mistake(&cap.place, format!("is {}; {where_from} that may serve it; wanted no less", cap.value));
+                    break;
                 }
             }
         }

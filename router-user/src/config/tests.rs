@@ -63,6 +63,8 @@ fn the_example_resolves_with_defaults_and_prints_back_to_itself() {
 #[case::weight("output_tokens = 50", "output_tokens = 50\nttft_weight = -1", &["class[0].ttft_weight", "-1", "0 or more"])]
 #[case::cap_zero("output_tokens = 50", "output_tokens = 50\nrtt_cap_ms = 0", &["class[0].rtt_cap_ms", "above 0"])]
 #[case::cap_too_low("output_tokens = 50", "output_tokens = 50\nrtt_cap_ms = 0.5", &["class[0].rtt_cap_ms", "0.5", "cluster \"a\"", "1 ms"])]
+#[case::budget("{ chat = 120 }", "{ chat = 120 }\ndetour_budget_ms = 0", &["cluster[1].detour_budget_ms", "above 0"])]
+#[case::kv_tokens("capacity_rps = 100", "capacity_rps = 100\nkv_tokens = -5", &["profile.demo-100.kv_tokens", "-5", "above 0"])]
 #[case::law_part("capacity_rps = 100", "capacity_rps = 100\nwork = { base_ms = 29.5, prompt_token_ms = 0.065, sequence_ms = 0.3, max_batch = 256, prompt_tokens = 100 }", &["profile.demo-100.work.output_tokens", "is missing"])]
 #[case::canary("[[class]]", "[control]\ncanary = \"bb\"\n[[class]]", &["control.canary", "unknown cluster \"bb\"", "\"b\""])]
 #[case::canary_periods("[[class]]", "[control]\ncanary_periods = 0\n[[class]]", &["control.canary_periods", "1"])]

@@ -126,6 +126,7 @@ impl Fit {
             ttft_ms: ttft.mean.clone(),
             tbot_ms: tbot.mean.clone(),
             law: None,
+            kv_tokens: None,
         }
     }
 

@@ -194,6 +194,7 @@ impl Derived {
             ttft_ms: self.ttft_ms.clone(),
             tbot_ms: self.tbot_ms.clone(),
             law: None,
+            kv_tokens: None,
         }
     }
 }

@@ -49,6 +49,7 @@ mod tests {
                 ttft_ms: curve(&[(0.0, 110.3), (4.0, 150.0), (6.173, 700.125)]),
                 tbot_ms: curve(&[(0.0, 30.0), (6.173, 41.5)]),
                 law: None,
+                kv_tokens: None,
             };
             let text = profile_text(&profile, "first\n\nfrom a\u{7}.csv");
             assert!(text.starts_with("# first\n#\n# from a.csv\n["), "{text}");

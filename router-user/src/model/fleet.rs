@@ -16,6 +16,8 @@ pub struct Cluster {
     pub region: String,
     /// Demand by class, in requests/s; one entry per class of the fleet.
     pub demand_rps: Vec<f64>,
+    /// Mean round-trip time, in ms, that its traffic is to stay within as long as nothing has to be shed for it; > 0.
+    pub detour_budget_ms: Option<f64>,
 }
 
 /// One inference server, or identical replicas behind one address.

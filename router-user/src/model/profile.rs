@@ -14,6 +14,8 @@ pub struct Profile {
     pub tbot_ms: Curve,
     /// What its iterations take, and the request it was measured with, where that is known.
     pub law: Option<WorkLaw>,
+    /// Tokens that its KV cache holds, all replicas ready; > 0. Where it is known, memory is a limit beside capacity.
+    pub kv_tokens: Option<f64>,
 }
 
 /// An iteration of continuous batching takes `base + prompt_token x prompt tokens + sequence x batch` ms; docs/model.md, section 1.
@@ -51,5 +53,16 @@ impl Profile {
     /// Source: docs/model.md, section 1; the first of the `output_tokens` gaps is inside TTFT's own knots by convention.
     pub fn latency_ms(&self, load_rps: f64, output_tokens: f64) -> f64 {
         self.ttft_ms.value(load_rps) + output_tokens * self.tbot_ms.value(load_rps)
+    }
+
+    /// KV memory that one request/s of `class` holds, in units of load: memory is full where these sum to the capacity.
+    ///
+    /// A request holds its prompt and, on average, half of its output for as long as it stays, which is taken to be what it would at
+    /// capacity: on the safe side at every lower load. `None` where the size of the cache is not known.
+    pub fn memory(&self, class: &Class) -> Option<f64> {
+        let held = self.kv_tokens?;
+        let stay_s = self.latency_ms(self.capacity_rps, class.output_tokens) / 1e3;
+        let tokens = class.prompt_tokens + class.output_tokens / 2.0;
+        Some(tokens * stay_s * self.capacity_rps / held)
     }
 }

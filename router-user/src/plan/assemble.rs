@@ -1,6 +1,6 @@
 //! A solved round in the words of a plan: weights, prices, loads.
 
-use crate::model::{Class, ClassId, ClusterId, EngineId, Fleet};
+use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
 use super::check::{Gap, Kkt};
 use super::load::Load;
@@ -88,6 +88,7 @@ pub(super) fn with_evaluation(mut plan: Plan, evaluation: &Evaluation) -> Plan {
     for (load, truth) in plan.engines.iter_mut().zip(&evaluation.engines) {
         load.load_rps = truth.load_rps;
         load.utilisation = truth.utilisation;
+        load.memory_rps = truth.memory_rps;
         load.latency_ms = truth.latency_ms;
     }
     let sheds = plan.routes.iter().any(|route| route.shed_rps > 0.0);
@@ -117,9 +118,11 @@ fn engine_load(
     } else {
         (round.point.pool_price_ms[at], 0.0)
     };
-    let class_price = |class: &Class| {
-        let request = Load::of(class);
-        (request.work * price_ms + problem.mix_ms(&round.frame, at, request)).max(0.0)
+    let memory_price_ms = round.point.memory_price_ms[at];
+    let class_price = |id: ClassId| {
+        let request = Load::of(&fleet.classes[id.index()]);
+        let memory = pool.memory.get(id.index()).copied().unwrap_or(0.0);
+        (request.work * price_ms + problem.mix_ms(&round.frame, at, request)).max(0.0) + memory * memory_price_ms
     };
     EngineLoad {
         engine,
@@ -132,7 +135,9 @@ fn engine_load(
         latency_ms: 0.0,
         price_ms,
         capacity_price_ms,
-        class_price_ms: fleet.classes.iter().map(class_price).collect(),
+        memory_rps: 0.0,
+        memory_price_ms,
+        class_price_ms: fleet.class_ids().map(class_price).collect(),
     }
 }
 
@@ -165,6 +170,7 @@ fn idle_route(fleet: &Fleet, inputs: &Inputs, engines: &[EngineLoad], cluster: C
         is_pinned: pin.is_some(),
         weights,
         move_price_ms: 0.0,
+        detour_price_ms: 0.0,
         held_rps: Vec::new(),
         pruned: Vec::new(),
         too_far: too_far(fleet, inputs, cluster, class),
@@ -185,7 +191,8 @@ fn busy_route(
     arcs: &[usize],
     idle: impl FnOnce() -> Route,
 ) -> Route {
-    let Demand { cluster, class, rps, is_held, .. } = problem.demands[demand];
+    let Demand { cluster, class, rps, is_held, budget, .. } = problem.demands[demand];
+    let detour_price_ms = budget.map_or(0.0, |budget| round.point.budget_price_ms[budget]);
     let shed_rps = round.point.shed_rps[demand].min(rps);
     let shed_rps = if shed_rps > NEGLIGIBLE_RPS.max(rps * ROUNDING_FRAC) { shed_rps } else { 0.0 };
     let flow = |at: usize| round.point.flow_rps[at];
@@ -204,7 +211,7 @@ fn busy_route(
     if total <= rps * ROUNDING_FRAC {
         let idle = idle();
         let weights = idle.weights.iter().map(|share| RouteWeight { rps: 0.0, ..*share }).collect();
-        return Route { price_ms, shed_rps: rps, weights, move_price_ms, held_rps, pruned, ..idle };
+        return Route { price_ms, shed_rps: rps, weights, move_price_ms, detour_price_ms, held_rps, pruned, ..idle };
     }
     let mut weights: Vec<RouteWeight> = Vec::new();
     for &at in &used {
@@ -214,7 +221,18 @@ fn busy_route(
         }
     }
     weights.sort_by_key(|share| share.engine);
-    let too_far = too_far(fleet, inputs, cluster, class);
-    let is_pinned = false;
-    Route { cluster, class, demand_rps: rps, price_ms, shed_rps, is_pinned, weights, move_price_ms, held_rps, pruned, too_far }
+    Route {
+        cluster,
+        class,
+        demand_rps: rps,
+        price_ms,
+        shed_rps,
+        is_pinned: false,
+        weights,
+        move_price_ms,
+        detour_price_ms,
+        held_rps,
+        pruned,
+        too_far: too_far(fleet, inputs, cluster, class),
+    }
 }

@@ -9,7 +9,7 @@ use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
 use super::frame::{Frame, Point};
 use super::linear::LinearProgram;
-use super::problem::Problem;
+use super::problem::{Demand, Problem};
 use super::solve::Solution;
 use super::{Evaluation, Inputs, NEGLIGIBLE_RPS, RouteWeights, evaluate};
 
@@ -43,6 +43,10 @@ pub enum Violation {
     Pin { cluster: String, class: String, engine: String, found: f64, pinned: f64 },
     #[error("engine {engine:?} gets {found} requests/s, wanted at most {allowed}")]
     Capacity { engine: String, found: f64, allowed: f64 },
+    #[error(
+        "engine {engine:?} gets requests whose KV caches take {found} of its memory, in units of load, wanted at most {allowed}"
+    )]
+    Memory { engine: String, found: f64, allowed: f64 },
     #[error("a row or bound of the program is missed by {found} requests/s, wanted at most {allowed}")]
     Residual { found: f64, allowed: f64 },
     #[error("a reduced cost has the wrong sign by {found} ms, wanted at most {allowed}: the point is not optimal")]
@@ -59,7 +63,7 @@ pub(super) struct Kkt {
 }
 
 /// Whether `weights` obey every rule of `fleet` for `inputs`: one route for each (cluster, class), weights that sum to 1, only eligible
-/// and ready engines, pins as they were set, and no engine above its capacity but by its pins.
+/// and ready engines, pins as they were set, and no engine above its capacity or memory but by its pins.
 ///
 /// Returns the evaluation it needed anyway. Errors: the first [`Violation`] found.
 pub fn legal(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Result<Evaluation, Violation> {
@@ -79,20 +83,28 @@ pub fn legal(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Result
         }
     }
     let evaluation = evaluate(fleet, inputs, weights);
-    let mut pinned_rps = vec![0.0; fleet.engines.len()];
+    let mut pinned_rps = vec![(0.0, 0.0); fleet.engines.len()];
     for pin in &inputs.pins {
         for (engine, share) in pin.shares() {
-            pinned_rps[engine.index()] += share * inputs.demand(pin.cluster, pin.class) * fleet.classes[pin.class.index()].work;
+            let (rps, class) = (share * inputs.demand(pin.cluster, pin.class), &fleet.classes[pin.class.index()]);
+            let (load, memory) = &mut pinned_rps[engine.index()];
+            *load += rps * class.work;
+            *memory += rps * fleet.profile_of(engine).memory(class).unwrap_or(0.0);
         }
     }
     // Each route may bring an amount of requests that is none.
-    let heaviest = fleet.classes.iter().map(|class| class.work).fold(1.0, f64::max);
+    let memory = fleet.profiles.iter().flat_map(|profile| fleet.classes.iter().filter_map(|class| profile.memory(class)));
+    let heaviest = fleet.classes.iter().map(|class| class.work).chain(memory).fold(1.0, f64::max);
     let negligible = NEGLIGIBLE_RPS * heaviest * seen.len() as f64;
-    for (engine, pinned) in fleet.engine_ids().zip(pinned_rps) {
+    for (engine, (pinned, pinned_memory)) in fleet.engine_ids().zip(pinned_rps) {
         let load = &evaluation.engines[engine.index()];
         let allowed = load.capacity_rps.max(pinned);
         if load.load_rps > allowed * (1.0 + AMOUNT_TOLERANCE) + negligible {
             return Err(Violation::Capacity { engine: engine_name(fleet, engine), found: load.load_rps, allowed });
+        }
+        let allowed = load.capacity_rps.max(pinned_memory);
+        if load.memory_rps > allowed * (1.0 + AMOUNT_TOLERANCE) + negligible {
+            return Err(Violation::Memory { engine: engine_name(fleet, engine), found: load.memory_rps, allowed });
         }
     }
     Ok(evaluation)
@@ -218,14 +230,20 @@ impl Gap {
 /// The bound is the Lagrangian of docs/model.md, section 5, at the point's own prices; it needs nothing but arithmetic and holds
 /// whatever the prices are. `frame` must be the point's own ([`Problem::refined`]), with `prices` for its mix.
 pub(super) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &[f64]) -> Gap {
-    // Least cost of one more request without limit, of one where movement is free, and what the held flows offer for less.
-    let mut beyond: Vec<f64> = problem.demands.iter().map(|demand| demand.shed_price_ms).collect();
+    // Least cost of one more request without limit, of one where movement is free, and what the held flows offer for less; shed too
+    // is without limit, unless it is known what can be served.
+    let is_free = |demand: &Demand| demand.shed_most_rps == f64::INFINITY;
+    let shed = |demand: &Demand| if is_free(demand) { demand.shed_price_ms } else { f64::INFINITY };
+    let mut beyond: Vec<f64> = problem.demands.iter().map(shed).collect();
     let mut free = beyond.clone();
-    let mut kept: Vec<Vec<(f64, f64)>> = vec![Vec::new(); problem.demands.len()];
+    let limited = |demand: &Demand| (demand.shed_price_ms, demand.shed_most_rps);
+    let limited = |demand: &Demand| if is_free(demand) { Vec::new() } else { vec![limited(demand)] };
+    let mut kept: Vec<Vec<(f64, f64)>> = problem.demands.iter().map(limited).collect();
     let mut latency = 0.0;
     for (arc, &flow) in problem.arcs.iter().zip(&point.flow_rps) {
         let arc_cost = problem.arc_cost_ms(frame, arc);
-        let delivered = arc_cost + problem.demands[arc.demand].request.work * prices[arc.pool];
+        let work = problem.demands[arc.demand].request.work;
+        let delivered = arc_cost + work * prices[arc.pool] + problem.limits_ms(point, arc);
         let limit_ms = if problem.demands[arc.demand].is_held { point.move_limit_price_ms } else { 0.0 };
         beyond[arc.demand] = beyond[arc.demand].min(delivered + arc.move_ms + limit_ms);
         free[arc.demand] = free[arc.demand].min(delivered);
@@ -245,8 +263,15 @@ pub(super) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &
             bound += amount * delivered;
             rest -= amount;
         }
-        bound += rest * beyond[at];
-        base_bound += (demand.rps - demand.shed_rps) * free[at];
+        // Nothing is left for a price that does not exist.
+        bound += if rest > 0.0 { rest * beyond[at] } else { 0.0 };
+        let mut rest = demand.rps - demand.shed_rps;
+        if !is_free(demand) && demand.shed_price_ms < free[at] {
+            let amount = demand.shed_most_rps.min(rest);
+            base_bound += amount * demand.shed_price_ms;
+            rest -= amount;
+        }
+        base_bound += if rest > 0.0 { rest * free[at] } else { 0.0 };
     }
     for (at, pool) in problem.pools.iter().enumerate() {
         let (price, mix) = (prices[at], frame.mix[at]);
@@ -259,6 +284,10 @@ pub(super) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &
             base_bound += least;
         }
     }
+    let memory: f64 = point.memory_price_ms.iter().enumerate().map(|(at, price)| price * problem.memory_room(at)).sum();
+    let budgets: f64 = problem.budgets.iter().zip(&point.budget_price_ms).map(|(budget, price)| price * budget.excess).sum();
+    bound -= memory + budgets;
+    base_bound -= memory + budgets;
     if let Some(limit) = problem.move_limit_rps {
         bound -= limit * point.move_limit_price_ms;
     }

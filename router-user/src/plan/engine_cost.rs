@@ -193,6 +193,7 @@ mod tests {
             ttft_ms: Curve::new(vec![(0.0, 120.0), (50.0, 150.0), (90.0, 400.0), (100.0, 900.0)]).expect("convex"),
             tbot_ms: Curve::new(vec![(0.0, 8.0), (100.0, 20.0)]).expect("convex"),
             law: None,
+            kv_tokens: None,
         }
     }
 

@@ -31,6 +31,8 @@ pub struct EngineEvaluation {
     /// Work/s, in reference requests/s, as is the capacity.
     pub load_rps: f64,
     pub capacity_rps: f64,
+    /// KV memory, in the same unit: full at the capacity. 0 where the size of the cache is not known.
+    pub memory_rps: f64,
     /// Load by capacity; 0 without load, and `1 + load` where capacity is 0, so that it is finite and above 1.
     pub utilisation: f64,
     /// Mean time its requests spend in it, in ms, overload included; without load, what a first request of mean length would.
@@ -45,6 +47,7 @@ pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Eva
     let nothing = || vec![Load::default(); fleet.engines.len()];
     // What is paid for, and the plain requests and tokens.
     let (mut loads, mut plain) = (nothing(), nothing());
+    let mut memory_rps = vec![0.0; fleet.engines.len()];
     let (mut served_rps, mut network, mut network_cost) = (0.0, 0.0, 0.0);
     for route in weights {
         let class = &fleet.classes[route.class.index()];
@@ -53,6 +56,7 @@ pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Eva
         for &(engine, weight) in &route.weights {
             let rps = demand * weight;
             loads[engine.index()].add(request.times(rps));
+            memory_rps[engine.index()] += rps * fleet.profile_of(engine).memory(class).unwrap_or(0.0);
             plain[engine.index()].add(unweighted.times(rps));
             let rtt_ms = rps * inputs.rtt_ms[route.cluster.index()][engine.index()];
             network += rtt_ms;
@@ -81,7 +85,8 @@ pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Eva
                 (true, true) => load / cost.capacity_rps,
                 (true, false) => 1.0 + load,
             };
-            EngineEvaluation { load_rps: load, capacity_rps: cost.capacity_rps, utilisation, latency_ms, is_overloaded }
+            let (capacity_rps, memory_rps) = (cost.capacity_rps, memory_rps[engine.index()]);
+            EngineEvaluation { load_rps: load, capacity_rps, memory_rps, utilisation, latency_ms, is_overloaded }
         })
         .collect();
     let demand_rps: f64 = inputs.demand_rps.iter().flatten().sum();

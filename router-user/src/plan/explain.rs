@@ -68,6 +68,10 @@ pub struct Terms {
     pub externality_ms: f64,
     /// What it costs because the engine is full and something else has to give way.
     pub capacity_ms: f64,
+    /// What it costs because the engine's KV memory is full.
+    pub memory_ms: f64,
+    /// What it costs, or saves, because its round trip is above, or below, the mean that its cluster has as a budget.
+    pub detour_ms: f64,
     /// What it costs because requests that went elsewhere before lose their caches. At an engine that gets exactly what the held
     /// weights send it, anything from nothing (one request less would free nothing) to the whole price of moving (one more would
     /// have to move) is consistent: the part that its price has room for.
@@ -80,6 +84,8 @@ pub struct Terms {
 pub enum Hold {
     /// It may be given no more.
     Capacity { at_rps: f64 },
+    /// The KV caches of its requests fill its memory.
+    Memory { at_rps: f64 },
     /// Its latency grows faster from here on: beyond, a request costs this much more than the price it has now.
     Knee { at_rps: f64, more_ms: f64 },
     /// It has what the held weights send it: neither more nor less is worth the price of moving.
@@ -127,7 +133,13 @@ pub enum Reason {
 
 impl Terms {
     pub fn sum_ms(&self) -> f64 {
-        self.network_ms + self.own_latency_ms + self.externality_ms + self.capacity_ms + self.churn_ms
+        self.network_ms
+            + self.own_latency_ms
+            + self.externality_ms
+            + self.capacity_ms
+            + self.memory_ms
+            + self.detour_ms
+            + self.churn_ms
     }
 }
 
@@ -250,6 +262,9 @@ fn held_by(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps
     if load.load_rps >= load.capacity_rps * (1.0 - ROUNDING_FRAC) {
         return Some(Hold::Capacity { at_rps: load.capacity_rps });
     }
+    if load.memory_price_ms > 0.0 && load.memory_rps >= load.capacity_rps * (1.0 - ROUNDING_FRAC) {
+        return Some(Hold::Memory { at_rps: load.load_rps });
+    }
     let (at_rps, jump_ms) = cost.knee(load.load_rps, load.mix)?;
     let beyond = cost.marginal_ms(at_rps, load.mix);
     (jump_ms > TERM_TOLERANCE_MS).then_some(Hold::Knee { at_rps, more_ms: (beyond - load.price_ms).max(0.0) })
@@ -279,17 +294,30 @@ fn keeps(route: &Route, engine: EngineId, rps: f64) -> Keeps {
 
 /// Splits the marginal cost of one more request into its terms. They add up to what the plan priced it at, exactly.
 fn terms(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps: f64) -> Terms {
-    let request = Load::of(&fleet.classes[route.class.index()]);
+    let class = &fleet.classes[route.class.index()];
+    let request = Load::of(class);
     let own_latency_ms = EngineCost::new(fleet, inputs, load.engine).cost_ms(load.load_rps, request);
-    let network_ms = request.ttft * inputs.rtt_ms[route.cluster.index()][load.engine.index()];
+    let rtt_ms = inputs.rtt_ms[route.cluster.index()][load.engine.index()];
+    let network_ms = request.ttft * rtt_ms;
+    let detour = |budget_ms: f64| rtt_ms / budget_ms - 1.0;
+    let detour_ms = route.detour_price_ms * fleet.clusters[route.cluster.index()].detour_budget_ms.map_or(0.0, detour);
+    let memory_ms = fleet.profile_of(load.engine).memory(class).unwrap_or(0.0) * load.memory_price_ms;
     let class_ms = load.class_price_ms[route.class.index()];
     let capacity_ms = request.work * load.capacity_price_ms;
     let churn_ms = match keeps(route, load.engine, rps) {
         Keeps::More => route.move_price_ms,
-        Keeps::All => (route.price_ms - network_ms - class_ms).clamp(0.0, route.move_price_ms),
+        Keeps::All => (route.price_ms - network_ms - class_ms - detour_ms).clamp(0.0, route.move_price_ms),
         Keeps::Part => 0.0,
     };
-    Terms { network_ms, own_latency_ms, externality_ms: class_ms - capacity_ms - own_latency_ms, capacity_ms, churn_ms }
+    Terms {
+        network_ms,
+        own_latency_ms,
+        externality_ms: class_ms - capacity_ms - memory_ms - own_latency_ms,
+        capacity_ms,
+        memory_ms,
+        detour_ms,
+        churn_ms,
+    }
 }
 
 fn usable(fleet: &Fleet, inputs: &Inputs, cluster: ClusterId, class: ClassId, engine: EngineId) -> Result<(), Reason> {

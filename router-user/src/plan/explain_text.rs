@@ -56,6 +56,12 @@ impl RouteExplanation {
                 if terms.churn_ms > 0.0 {
                     write!(f, " + {:.1} for moving", terms.churn_ms)?;
                 }
+                if terms.memory_ms > 0.0 {
+                    write!(f, " + {:.1} for its memory", terms.memory_ms)?;
+                }
+                if terms.detour_ms != 0.0 {
+                    write!(f, " {} {:.1} for the detour", sign(terms.detour_ms), terms.detour_ms.abs())?;
+                }
                 if self.is_price_of_shed {
                     write!(f, "{}", if terms.capacity_ms > 0.0 { " + the price of a full engine" } else { "" })?;
                 } else {
@@ -70,6 +76,10 @@ impl RouteExplanation {
         match row.held_by {
             Some(Hold::Capacity { at_rps }) => {
                 writeln!(f, "  {:width$}  {:>20}  full: {at_rps:.1} requests/s is all it may be given", "", "")?;
+            }
+            Some(Hold::Memory { at_rps }) => {
+                let text = format!("its memory is full: at {at_rps:.1} requests/s no more KV caches fit");
+                writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
             }
             Some(Hold::Knee { at_rps, more_ms }) => {
                 let text =

@@ -139,8 +139,9 @@ fn works(problem: &Problem<'_>) -> Vec<f64> {
     problem.demands.iter().map(|demand| demand.rps * demand.request.work).collect()
 }
 
-/// What each demand is to be served, in requests/s; `None` when everything fits. `priority` of a demand: 0 is served first.
-pub(super) fn served(problem: &Problem<'_>, priority: impl Fn(usize) -> u8) -> Option<Vec<f64>> {
+/// What each demand is to be served, in requests/s; `None` when everything fits. Memory and budgets are not seen here.
+pub(super) fn served(problem: &Problem<'_>) -> Option<Vec<f64>> {
+    let priority = |at: usize| problem.demands[at].priority;
     let mut network = Network::new(problem);
     let demand = works(problem);
     network.ask(problem, &demand);
@@ -148,7 +149,7 @@ pub(super) fn served(problem: &Problem<'_>, priority: impl Fn(usize) -> u8) -> O
     if demand.iter().enumerate().all(|(at, &rps)| rps - network.served(at) <= NEGLIGIBLE_RPS.max(rps * ROOM_FRAC)) {
         return None;
     }
-    let mut priorities: Vec<u8> = (0..demand.len()).map(&priority).collect();
+    let mut priorities: Vec<u8> = (0..demand.len()).map(priority).collect();
     priorities.sort_unstable();
     priorities.dedup();
     let mut fixed = vec![0.0; demand.len()];

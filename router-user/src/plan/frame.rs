@@ -35,6 +35,9 @@ pub(super) struct Point {
     pub(super) pool_price_ms: Vec<f64>,
     /// What each pool is given, pins included.
     pub(super) loads: Vec<Load>,
+    /// Marginal cost of memory of each pool, in ms per unit of load, and of each budget, in ms per budget: 0 unless it binds.
+    pub(super) memory_price_ms: Vec<f64>,
+    pub(super) budget_price_ms: Vec<f64>,
     /// What one more moved request/s would save, in ms: 0 unless the limit of movement binds.
     pub(super) move_limit_price_ms: f64,
 }
@@ -49,6 +52,8 @@ impl Point {
             demand_price_ms: other.demand_price_ms.clone(),
             pool_price_ms: other.pool_price_ms.clone(),
             loads: self.loads.iter().zip(&other.loads).map(|(from, to)| from.towards(*to, step)).collect(),
+            memory_price_ms: other.memory_price_ms.clone(),
+            budget_price_ms: other.budget_price_ms.clone(),
             move_limit_price_ms: other.move_limit_price_ms,
         }
     }
@@ -150,6 +155,27 @@ impl Problem<'_> {
             extra.cost(ttft_then - ttft_ms, tbot_then - tbot_ms).abs()
         };
         self.arcs.iter().map(shift).fold(0.0, f64::max)
+    }
+
+    /// KV memory of one request/s of `arc`, in units of load; 0 where memory is no limit.
+    pub(super) fn memory(&self, arc: &Arc) -> f64 {
+        self.pools[arc.pool].memory.get(self.demands[arc.demand].class.index()).copied().unwrap_or(0.0)
+    }
+
+    /// By how much one request of `arc` exceeds the budget of its cluster, in budgets; 0 where there is none.
+    pub(super) fn detour(&self, arc: &Arc) -> f64 {
+        self.demands[arc.demand].budget.map_or(0.0, |budget| arc.rtt_ms / self.budgets[budget].mean_ms - 1.0)
+    }
+
+    /// What one request of `arc` costs because memory or a budget binds, in ms.
+    pub(super) fn limits_ms(&self, point: &Point, arc: &Arc) -> f64 {
+        let budget_ms = self.demands[arc.demand].budget.map_or(0.0, |budget| point.budget_price_ms[budget]);
+        self.memory(arc) * point.memory_price_ms[arc.pool] + self.detour(arc) * budget_ms
+    }
+
+    /// Memory that requests may take of a pool, in units of load.
+    pub(super) fn memory_room(&self, pool: usize) -> f64 {
+        (self.pools[pool].cost.capacity_rps - self.pools[pool].pinned_memory).max(0.0)
     }
 
     /// What one request of `arc` costs besides its share of the pool's load and besides moving, in ms.

@@ -2,7 +2,8 @@
 //!
 //! Demands are poured in small parts, each to the pool where one more request costs least at that moment and there is room. What then
 //! finds no room, because others have taken the only engines it may use, is pushed in along augmenting paths; so what is served is what
-//! can be served, by priority and fairly ([`super::fair`]). Prices are marginal costs, and the gap is the bound that they prove.
+//! can be served, by priority and fairly ([`super::fair`]); where memory is a limit, which paths do not see, it is refused instead.
+//! Budgets of detours are not kept. Prices are marginal costs, and the gap is the bound that they prove.
 
 use super::NEGLIGIBLE_RPS;
 use super::check::{self, Kkt};
@@ -13,7 +14,7 @@ use super::optimise::Round;
 use super::problem::Problem;
 
 /// Parts that what a demand lacks is poured in: what a part costs more than the best is a few percent of a few percent.
-const PARTS: u32 = 32;
+const PARTS: usize = 32;
 
 /// Fills `problem`, whose unavoidable shed is already decided.
 pub(super) fn fill(problem: &Problem<'_>) -> Round {
@@ -29,12 +30,17 @@ pub(super) fn refill(problem: &Problem<'_>) -> Round {
         arc.kept_rps * ((demand.rps - demand.shed_rps) / kept_rps[arc.demand]).min(1.0)
     };
     let mut flow_rps: Vec<f64> = problem.arcs.iter().map(|arc| if arc.kept_rps > 0.0 { stays(arc) } else { 0.0 }).collect();
-    let mut work: Vec<f64> = problem.pools.iter().map(|pool| pool.pinned.work).collect();
+    let mut used: Vec<(f64, f64)> = problem.pools.iter().map(|pool| (pool.pinned.work, pool.pinned_memory)).collect();
     for (arc, flow) in problem.arcs.iter().zip(&mut flow_rps) {
-        let each = problem.demands[arc.demand].request.work;
-        let room = (problem.pools[arc.pool].cost.capacity_rps - work[arc.pool]).max(0.0);
-        *flow = flow.min(room / each);
-        work[arc.pool] += *flow * each;
+        let (each, of_memory) = (problem.demands[arc.demand].request.work, problem.memory(arc));
+        let (work, memory) = &mut used[arc.pool];
+        let capacity_rps = problem.pools[arc.pool].cost.capacity_rps;
+        *flow = flow.min((capacity_rps - *work).max(0.0) / each);
+        if of_memory > 0.0 {
+            *flow = flow.min((capacity_rps - *memory).max(0.0) / of_memory);
+        }
+        *work += *flow * each;
+        *memory += *flow * of_memory;
     }
     pour(problem, flow_rps)
 }
@@ -45,17 +51,21 @@ fn pour(problem: &Problem<'_>, mut flow_rps: Vec<f64>) -> Round {
     let mut arcs_of = vec![Vec::new(); problem.demands.len()];
     problem.arcs.iter().enumerate().for_each(|(at, arc)| arcs_of[arc.demand].push(at));
     let wanted: Vec<f64> = problem.demands.iter().map(|demand| demand.rps - demand.shed_rps).collect();
+    let has_memory = problem.pools.iter().any(|pool| !pool.memory.is_empty());
+    let mut memory: Vec<f64> = problem.pools.iter().map(|pool| pool.pinned_memory).collect();
     let mut lacking = wanted.clone();
     for (arc, &flow) in problem.arcs.iter().zip(&flow_rps) {
         lacking[arc.demand] -= flow;
         loads[arc.pool].add(problem.demands[arc.demand].request.times(flow));
+        memory[arc.pool] += flow * problem.memory(arc);
     }
-    // Who has the fewest engines chooses first.
+    // Who has the fewest engines chooses first; where nothing is completed later, who is served first does.
     let mut order: Vec<usize> = (0..wanted.len()).filter(|&demand| lacking[demand] > NEGLIGIBLE_RPS).collect();
-    order.sort_by_key(|&demand| arcs_of[demand].len());
-    for _ in 0..PARTS {
-        for &demand in &order {
-            let (part, request) = (lacking[demand] / f64::from(PARTS), problem.demands[demand].request);
+    let priority = |demand: usize| if has_memory { problem.demands[demand].priority } else { 0 };
+    order.sort_by_key(|&demand| (priority(demand), arcs_of[demand].len()));
+    for level in order.chunk_by(|&a, &b| priority(a) == priority(b)) {
+        for &demand in std::iter::repeat_n(level, PARTS).flatten() {
+            let (part, request) = (lacking[demand] / PARTS as f64, problem.demands[demand].request);
             let cost = |at: usize| {
                 let arc = &problem.arcs[at];
                 let moving = if flow_rps[at] + part > arc.kept_rps { arc.move_ms } else { 0.0 };
@@ -64,16 +74,22 @@ fn pour(problem: &Problem<'_>, mut flow_rps: Vec<f64>) -> Round {
             };
             let has_room = |at: usize| {
                 let pool = problem.arcs[at].pool;
-                loads[pool].work + part * request.work <= problem.pools[pool].cost.capacity_rps
+                let capacity_rps = problem.pools[pool].cost.capacity_rps;
+                let has_memory = memory[pool] + part * problem.memory(&problem.arcs[at]) <= capacity_rps;
+                has_memory && loads[pool].work + part * request.work <= capacity_rps
             };
             let best = arcs_of[demand].iter().copied().filter(|&at| has_room(at)).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
             if let Some(at) = best {
                 flow_rps[at] += part;
-                loads[problem.arcs[at].pool].add(request.times(part));
+                let arc = &problem.arcs[at];
+                loads[arc.pool].add(request.times(part));
+                memory[arc.pool] += part * problem.memory(arc);
             }
         }
     }
-    fair::complete(problem, &wanted, &mut flow_rps);
+    if !has_memory {
+        fair::complete(problem, &wanted, &mut flow_rps);
+    }
     judge(problem, flow_rps)
 }
 
@@ -91,6 +107,8 @@ fn judge(problem: &Problem<'_>, flow_rps: Vec<f64>) -> Round {
         demand_price_ms: zeros(problem.demands.len()),
         pool_price_ms: zeros(problem.pools.len()),
         loads,
+        memory_price_ms: zeros(problem.pools.len()),
+        budget_price_ms: zeros(problem.budgets.len()),
         move_limit_price_ms: 0.0,
     };
     let frame = problem.refined(&problem.first_frame(), &point);

@@ -1,11 +1,11 @@
 //! A problem at a frame as a linear program, and its solution read back. Pure: it knows no solver.
 //!
 //! docs/model.md, sections 2 to 4. Columns: every arc beyond what it has held, shed of each demand, segments of each pool, what every
-//! arc has held, and room under the limit of movement. Rows: demands, pools, that limit.
+//! arc has held, and room for memory, in budgets and under the limit of movement. Rows: demands, pools, memory, budgets, that limit.
 
 use super::NEGLIGIBLE_RPS;
 use super::frame::{Frame, Point};
-use super::problem::Problem;
+use super::problem::{Arc, Problem};
 
 /// A linear program in equality form: least cost, columns between 0 and their upper bounds, rows equal to `rhs`.
 #[derive(Clone, Debug, Default)]
@@ -53,39 +53,97 @@ pub(super) enum Part {
     Shed(u16, u16),
     /// By first engine and number.
     Segment(u16, u16),
+    MemoryRoom(u16),
+    BudgetRoom(u16),
     MoveRoom,
     DemandRow(u16, u16),
     PoolRow(u16),
+    MemoryRow(u16),
+    BudgetRow(u16),
     MoveRow,
 }
 
+/// Where each kind of row begins; the limit of movement is the last one.
+#[derive(Clone, Debug)]
+pub(super) struct Rows {
+    pub(super) pool: usize,
+    /// Of each pool whose memory is a limit.
+    memory_of: Vec<Option<usize>>,
+    pub(super) memory: usize,
+    pub(super) budget: usize,
+    pub(super) moved: usize,
+}
+
 impl Problem<'_> {
+    pub(super) fn rows(&self) -> Rows {
+        let (pool, memory) = (self.demands.len(), self.demands.len() + self.pools.len());
+        let mut budget = memory;
+        let mut next = |pool: &super::pools::Pool<'_>| {
+            let is_limit = !pool.memory.is_empty();
+            budget += usize::from(is_limit);
+            is_limit.then_some(budget - 1)
+        };
+        let memory_of = self.pools.iter().map(&mut next).collect();
+        Rows { pool, memory_of, memory, budget, moved: budget + self.budgets.len() }
+    }
+
+    /// What a request of `arc` takes of its demand, pool, memory and budget.
+    pub(super) fn entries(&self, rows: &Rows, arc: &Arc, entries: &mut Vec<(usize, f64)>) {
+        entries.clear();
+        let demand = &self.demands[arc.demand];
+        entries.extend([(arc.demand, 1.0), (rows.pool + arc.pool, demand.request.work)]);
+        if let Some(row) = rows.memory_of[arc.pool] {
+            entries.push((row, self.memory(arc)));
+        }
+        if let Some(budget) = demand.budget {
+            entries.push((rows.budget + budget, self.detour(arc)));
+        }
+    }
+
+    /// Room in memory, as columns and right-hand sides.
+    pub(super) fn push_memory(&self, rows: &Rows, program: &mut LinearProgram) {
+        for (at, row) in rows.memory_of.iter().enumerate() {
+            if let Some(row) = *row {
+                program.push(0.0, f64::INFINITY, &[(row, 1.0)]);
+                program.rhs.push(self.memory_room(at));
+            }
+        }
+    }
+
     pub(super) fn program(&self, frame: &Frame) -> LinearProgram {
-        let (pool_row, move_row) = (self.demands.len(), self.demands.len() + self.pools.len());
+        let rows = self.rows();
         let mut program = LinearProgram::default();
+        let mut entries = Vec::new();
         for arc in &self.arcs {
-            let entries = [(arc.demand, 1.0), (pool_row + arc.pool, self.demands[arc.demand].request.work), (move_row, 1.0)];
-            let is_limited = self.move_limit_rps.is_some() && self.demands[arc.demand].is_held;
+            self.entries(&rows, arc, &mut entries);
+            if self.move_limit_rps.is_some() && self.demands[arc.demand].is_held {
+                entries.push((rows.moved, 1.0));
+            }
             let upper = if arc.is_pruned { 0.0 } else { f64::INFINITY };
-            program.push(self.arc_cost_ms(frame, arc) + arc.move_ms, upper, &entries[..if is_limited { 3 } else { 2 }]);
+            program.push(self.arc_cost_ms(frame, arc) + arc.move_ms, upper, &entries);
         }
         for (row, demand) in self.demands.iter().enumerate() {
-            program.push(demand.shed_price_ms, f64::INFINITY, &[(row, 1.0)]);
+            program.push(demand.shed_price_ms, demand.shed_most_rps, &[(row, 1.0)]);
         }
         for (at, pool) in self.pools.iter().enumerate() {
             let (around, half_width) = frame.focus[at];
             for segment in pool.cost.segments(pool.pinned.work, frame.mix[at], around, half_width) {
-                program.push(segment.slope_ms, segment.width_rps, &[(pool_row + at, -1.0)]);
+                program.push(segment.slope_ms, segment.width_rps, &[(rows.pool + at, -1.0)]);
             }
         }
         for arc in self.arcs.iter().filter(|arc| arc.kept_rps > 0.0) {
-            let entries = [(arc.demand, 1.0), (pool_row + arc.pool, self.demands[arc.demand].request.work)];
+            self.entries(&rows, arc, &mut entries);
             program.push(self.arc_cost_ms(frame, arc), if arc.is_pruned { 0.0 } else { arc.kept_rps }, &entries);
         }
         program.rhs = self.demands.iter().map(|demand| demand.rps - demand.shed_rps).collect();
-        program.rhs.resize(move_row, 0.0);
+        program.rhs.resize(rows.memory, 0.0);
+        self.push_memory(&rows, &mut program);
+        for (at, budget) in self.budgets.iter().enumerate() {
+            program.push(0.0, f64::INFINITY, &[(rows.budget + at, 1.0)]);
+            program.rhs.push(budget.excess);
+        }
         if let Some(limit) = self.move_limit_rps {
-            program.push(0.0, f64::INFINITY, &[(move_row, 1.0)]);
+            program.push(0.0, f64::INFINITY, &[(rows.moved, 1.0)]);
             program.rhs.push(limit);
         }
         program
@@ -93,7 +151,7 @@ impl Problem<'_> {
 
     /// What the columns and the rows of [`Self::program`] stand for.
     pub(super) fn parts(&self) -> (Vec<Part>, Vec<Part>) {
-        let names = |arc: &super::problem::Arc| {
+        let names = |arc: &Arc| {
             let demand = &self.demands[arc.demand];
             (demand.cluster.0, demand.class.0, self.pools[arc.pool].first().0)
         };
@@ -114,6 +172,14 @@ impl Problem<'_> {
         columns.extend(self.arcs.iter().filter(|arc| arc.kept_rps > 0.0).map(kept));
         let mut rows: Vec<Part> = self.demands.iter().map(|demand| Part::DemandRow(demand.cluster.0, demand.class.0)).collect();
         rows.extend(self.pools.iter().map(|pool| Part::PoolRow(pool.first().0)));
+        for pool in self.pools.iter().filter(|pool| !pool.memory.is_empty()) {
+            columns.push(Part::MemoryRoom(pool.first().0));
+            rows.push(Part::MemoryRow(pool.first().0));
+        }
+        for budget in &self.budgets {
+            columns.push(Part::BudgetRoom(budget.cluster.0));
+            rows.push(Part::BudgetRow(budget.cluster.0));
+        }
         if self.move_limit_rps.is_some() {
             columns.push(Part::MoveRoom);
             rows.push(Part::MoveRow);
@@ -143,8 +209,12 @@ impl Problem<'_> {
             }
         }
         let demand_price_ms = duals[..self.demands.len()].to_vec();
-        // More room to move can only make the program cheaper.
-        let move_limit_price_ms = duals.get(self.demands.len() + self.pools.len()).map_or(0.0, |dual| (-dual).max(0.0));
-        Point { flow_rps, shed_rps, demand_price_ms, pool_price_ms, loads, move_limit_price_ms }
+        // More room of any kind can only make the program cheaper.
+        let rows = self.rows();
+        let price = |row: usize| (-duals[row]).max(0.0);
+        let memory_price_ms = rows.memory_of.iter().map(|row| row.map_or(0.0, price)).collect();
+        let budget_price_ms = (rows.budget..rows.moved).map(price).collect();
+        let move_limit_price_ms = duals.get(rows.moved).map_or(0.0, |dual| (-dual).max(0.0));
+        Point { flow_rps, shed_rps, demand_price_ms, pool_price_ms, loads, memory_price_ms, budget_price_ms, move_limit_price_ms }
     }
 }

@@ -19,6 +19,7 @@ mod fair;
 mod frame;
 mod greedy;
 mod inputs;
+mod limits;
 mod linear;
 mod load;
 mod optimise;

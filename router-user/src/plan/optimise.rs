@@ -15,10 +15,10 @@ use super::frame::{Frame, Point};
 use super::inputs::InputError;
 use super::load::Load;
 use super::outcome::Plan;
-use super::problem::{Arc, Demand, Problem, priority};
+use super::problem::{Arc, Demand, Problem};
 use super::solve::{Basis, Solution, SolveError, Solver};
 use super::{Inputs, ROUNDING_FRAC, RouteWeights};
-use super::{fair, greedy};
+use super::{fair, greedy, limits};
 
 /// Time that the solves of one plan may take unless its caller has less.
 const BUDGET: Duration = Duration::from_secs(20);
@@ -50,7 +50,7 @@ const MAX_GAP_FRAC: f64 = 5e-4;
 
 /// Left of each shed for the program, in requests/s, so that it is the program that finds what a place is worth: far more than its
 /// tolerance, far less than anybody measures.
-const SHED_LEFT_RPS: f64 = 2.0 * super::NEGLIGIBLE_RPS;
+pub(super) const SHED_LEFT_RPS: f64 = 2.0 * super::NEGLIGIBLE_RPS;
 
 /// Flows below which components are solved one after the other: starting threads would take longer.
 const PARALLEL_ARCS: usize = 2_000;
@@ -122,7 +122,7 @@ fn filled(
 ) -> Result<Plan, PlanError> {
     inputs.validate(fleet)?;
     let mut problems = Problem::new(fleet, inputs, held).components();
-    problems.iter_mut().for_each(|problem| share_shed(fleet, problem));
+    problems.iter_mut().for_each(share_shed);
     let components: Vec<_> =
         problems.into_iter().map(|problem| Component { round: fill(&problem), problem, rounds: 0, basis: None }).collect();
     let mut plan = assemble(fleet, inputs, &components);
@@ -148,7 +148,7 @@ impl Optimiser {
             .map(|_| inputs.move_limit_frac);
         let basis = std::mem::take(&mut self.basis);
         let mut problems = Problem::new(fleet, inputs, held).components();
-        problems.iter_mut().for_each(|problem| share_shed(fleet, problem));
+        problems.iter_mut().for_each(share_shed);
         let components = solve_all(problems, limit_frac, &basis, self.budget.as_secs_f64())?;
         let has_one_mix = fleet.classes.windows(2).all(|pair| Load::of(&pair[0]).mix() == Load::of(&pair[1]).mix());
         let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap));
@@ -167,8 +167,8 @@ impl Optimiser {
 }
 
 /// Decides how much of each demand is shed, where not everything fits.
-fn share_shed(fleet: &Fleet, problem: &mut Problem<'_>) {
-    if let Some(served) = fair::served(problem, |at| priority(fleet, &problem.demands[at])) {
+fn share_shed(problem: &mut Problem<'_>) {
+    if let Some(served) = fair::served(problem) {
         for (demand, served) in problem.demands.iter_mut().zip(served) {
             demand.shed_rps = (demand.rps - served - SHED_LEFT_RPS).max(0.0);
         }
@@ -217,6 +217,13 @@ fn solve_component<'a>(
     budget_s: f64,
 ) -> Result<Component<'a>, PlanError> {
     let (mut round, mut rounds, mut basis) = optimise(&mut problem, basis, budget_s)?;
+    if problem.has_limits() && problem.sheds_beyond(&round.point.shed_rps) {
+        problem.arcs.iter_mut().for_each(|arc| arc.is_pruned = false);
+        limits::decide(&mut problem, budget_s)?;
+        let first_rounds = rounds;
+        (round, rounds, basis) = optimise(&mut problem, &basis.unwrap_or_default(), budget_s)?;
+        rounds += first_rounds;
+    }
     let held = problem.demands.iter().filter(|demand| demand.is_held).map(|demand| demand.rps).sum::<f64>();
     if let Some(limit_rps) = limit_frac.map(|frac| frac * held)
         && round.point.shed_rps.iter().all(|&shed| shed <= super::NEGLIGIBLE_RPS)
@@ -224,6 +231,7 @@ fn solve_component<'a>(
     {
         problem.arcs.iter_mut().for_each(|arc| arc.is_pruned = false);
         problem.move_limit_rps = Some(limit_rps);
+        problem.admit_held();
         let first_rounds = rounds;
         (round, rounds, basis) = optimise(&mut problem, &basis.unwrap_or_default(), budget_s)?;
         rounds += first_rounds;

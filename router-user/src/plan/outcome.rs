@@ -54,6 +54,8 @@ pub struct Route {
     /// What a request costs in ms that goes elsewhere than the held weights would send it; 0 where none are held. Above the class's
     /// own price where the limit of movement binds.
     pub move_price_ms: f64,
+    /// What one more request that exceeds its cluster's budget of detours by the whole budget costs for that, in ms.
+    pub detour_price_ms: f64,
     /// What the held weights would send of the present demand, in requests/s; engines without any are left out.
     pub held_rps: Vec<(EngineId, f64)>,
     /// Engines kept out because the share of one of them would have been too small to be worth a way of its own.
@@ -94,7 +96,11 @@ pub struct EngineLoad {
     pub price_ms: f64,
     /// The part of it that is due to capacity alone: the worth of one more unit of capacity, in ms.
     pub capacity_price_ms: f64,
-    /// Marginal cost of one more request of each class, network apart, in ms.
+    /// KV memory that its requests take, in the unit of the load, of the same capacity; 0 where the size of the cache is not known.
+    pub memory_rps: f64,
+    /// The worth of one more unit of it, in ms.
+    pub memory_price_ms: f64,
+    /// Marginal cost of one more request of each class, network and detour apart, in ms.
     pub class_price_ms: Vec<f64>,
 }
 

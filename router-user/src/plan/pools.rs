@@ -21,8 +21,11 @@ pub(super) struct Pool<'a> {
     /// All members together, and each of them.
     pub(super) cost: EngineCost<'a>,
     pub(super) apart: Vec<EngineCost<'a>>,
-    /// What pins put here.
+    /// What pins put here, and the memory it takes.
     pub(super) pinned: Load,
+    pub(super) pinned_memory: f64,
+    /// KV memory of a request/s of each class, in units of load; empty where memory is no limit.
+    pub(super) memory: Vec<f64>,
 }
 
 /// What makes engines interchangeable: everything that a price depends on.
@@ -37,7 +40,7 @@ struct Kind<'f> {
 }
 
 impl<'a> Pool<'a> {
-    fn new(fleet: &'a Fleet, inputs: &Inputs, members: Vec<EngineId>, pinned: Load) -> Self {
+    fn new(fleet: &'a Fleet, inputs: &Inputs, members: Vec<EngineId>, (pinned, pinned_memory): (Load, f64)) -> Self {
         let cost = EngineCost::pooled(fleet, inputs, &members);
         let share = |&engine: &EngineId| match (members.len(), cost.capacity_rps > 0.0) {
             (1, _) => 1.0,
@@ -46,7 +49,9 @@ impl<'a> Pool<'a> {
         };
         let shares = members.iter().map(share).collect();
         let apart = members.iter().map(|&member| EngineCost::new(fleet, inputs, member)).collect();
-        Self { members, shares, cost, apart, pinned }
+        let profile = fleet.profile_of(members[0]);
+        let memory = fleet.classes.iter().filter_map(|class| profile.memory(class)).collect();
+        Self { members, shares, cost, apart, pinned, pinned_memory, memory }
     }
 
     /// The member that stands for all.
@@ -60,17 +65,17 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// The pools of a fleet in the order of their first members' names. `pinned` is what pins put on each engine.
+/// The pools of a fleet in the order of their first members' names. `pinned` is what pins put on each engine, and the memory it takes.
 ///
 /// An engine with a pinned load, or without a ready replica, is a pool of its own.
-pub(super) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[Load]) -> Vec<Pool<'a>> {
+pub(super) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[(Load, f64)]) -> Vec<Pool<'a>> {
     let mut by_name: Vec<EngineId> = fleet.engine_ids().collect();
     by_name.sort_by(|&a, &b| fleet.engines[a.index()].name.cmp(&fleet.engines[b.index()].name));
     let mut groups: Vec<Vec<EngineId>> = Vec::new();
     let mut group_of: HashMap<Kind<'_>, usize> = HashMap::new();
     for id in by_name {
         let engine = &fleet.engines[id.index()];
-        if inputs.ready[id.index()] == 0 || pinned[id.index()].work > 0.0 {
+        if inputs.ready[id.index()] == 0 || pinned[id.index()].0.work > 0.0 {
             groups.push(vec![id]);
             continue;
         }
@@ -84,7 +89,7 @@ pub(super) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[Load]) -> V
         });
         groups[at].push(id);
     }
-    let pin = |members: &[EngineId]| if let [only] = members { pinned[only.index()] } else { Load::default() };
+    let pin = |members: &[EngineId]| if let [only] = members { pinned[only.index()] } else { Default::default() };
     groups.into_iter().map(|members| (pin(&members), members)).map(|(p, m)| Pool::new(fleet, inputs, m, p)).collect()
 }
 
@@ -106,10 +111,15 @@ mod tests {
         let ttft_ms = Curve::new(vec![(0.0, 100.0), (5.0, 120.0), (10.0, 200.0)]).expect("convex");
         let tbot_ms = Curve::new(vec![(0.0, 10.0), (10.0, 20.0)]).expect("convex");
         Fleet {
-            clusters: vec![Cluster { name: "c".to_owned(), region: "r".to_owned(), demand_rps: vec![1.0] }],
+            clusters: vec![Cluster {
+                name: "c".to_owned(),
+                region: "r".to_owned(),
+                demand_rps: vec![1.0],
+                detour_budget_ms: None,
+            }],
             engines: vec![engine("b", "r", 4), engine("a", "r", 1), engine("d", "s", 1), engine("c", "r", 2)],
             classes: vec![Class { name: "k".to_owned(), model: "m".to_owned(), output_tokens: 10.0, ..Class::default() }],
-            profiles: vec![Profile { name: "p".to_owned(), capacity_rps: 10.0, ttft_ms, tbot_ms, law: None }],
+            profiles: vec![Profile { name: "p".to_owned(), capacity_rps: 10.0, ttft_ms, tbot_ms, law: None, kv_tokens: None }],
             rtt_ms: vec![vec![1.0; 4]],
         }
     }
@@ -119,7 +129,7 @@ mod tests {
         let fleet = fleet();
         let mut inputs = Inputs::from_fleet(&fleet);
         inputs.ready = vec![1, 1, 1, 2];
-        let pools = pools(&fleet, &inputs, &[Load::default(); 4]);
+        let pools = pools(&fleet, &inputs, &[(Load::default(), 0.0); 4]);
         let names: Vec<Vec<u16>> = pools.iter().map(|pool| pool.members.iter().map(|member| member.0).collect()).collect();
         assert_eq!(names, [vec![1, 0, 3], vec![2]]);
         let pool = &pools[0];
@@ -136,14 +146,14 @@ mod tests {
     fn what_differs_in_anything_stays_apart() {
         let fleet = fleet();
         let mut inputs = Inputs::from_fleet(&fleet);
-        let count = |fleet: &Fleet, inputs: &Inputs, pinned: &[Load]| pools(fleet, inputs, pinned).len();
-        assert_eq!(count(&fleet, &inputs, &[Load::default(); 4]), 2);
-        let mut pinned = [Load::default(); 4];
-        pinned[1].work = 1.0;
+        let count = |fleet: &Fleet, inputs: &Inputs, pinned: &[(Load, f64)]| pools(fleet, inputs, pinned).len();
+        assert_eq!(count(&fleet, &inputs, &[(Load::default(), 0.0); 4]), 2);
+        let mut pinned = [(Load::default(), 0.0); 4];
+        pinned[1].0.work = 1.0;
         assert_eq!(count(&fleet, &inputs, &pinned), 3, "a pin");
         inputs.rtt_ms[0][3] = 2.0;
-        assert_eq!(count(&fleet, &inputs, &[Load::default(); 4]), 3, "a distance");
+        assert_eq!(count(&fleet, &inputs, &[(Load::default(), 0.0); 4]), 3, "a distance");
         inputs.ready[0] = 0;
-        assert_eq!(count(&fleet, &inputs, &[Load::default(); 4]), 4, "no ready replica");
+        assert_eq!(count(&fleet, &inputs, &[(Load::default(), 0.0); 4]), 4, "no ready replica");
     }
 }

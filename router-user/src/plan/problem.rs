@@ -23,6 +23,12 @@ pub(super) struct Demand {
     /// Part of it that no plan can serve, decided before the program.
     pub(super) shed_rps: f64,
     pub(super) shed_price_ms: f64,
+    /// Most that the program may shed beyond that, in requests/s; infinite unless it is known what can be served.
+    pub(super) shed_most_rps: f64,
+    /// 0 is served first.
+    pub(super) priority: u8,
+    /// Index into [`Problem::budgets`].
+    pub(super) budget: Option<usize>,
     /// Whether it has weights already, from which moving has a price.
     pub(super) is_held: bool,
 }
@@ -34,7 +40,8 @@ pub(super) struct Arc {
     pub(super) demand: usize,
     /// Index into [`Problem::pools`].
     pub(super) pool: usize,
-    /// Network and tie-break, in ms.
+    /// Round-trip time, in ms, and what it and the tie-break cost.
+    pub(super) rtt_ms: f64,
     pub(super) cost_ms: f64,
     /// What the held weights would send here of the present demand, in requests/s.
     pub(super) kept_rps: f64,
@@ -44,6 +51,15 @@ pub(super) struct Arc {
     pub(super) is_pruned: bool,
 }
 
+/// The mean round-trip time that a cluster's planned traffic is to stay within.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    pub(super) cluster: ClusterId,
+    pub(super) mean_ms: f64,
+    /// By how much it has to be exceeded, in requests/s x budgets: 0 unless it cannot be kept.
+    pub(super) excess: f64,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Problem<'a> {
     pub(super) demands: Vec<Demand>,
@@ -51,6 +67,7 @@ pub(super) struct Problem<'a> {
     pub(super) pools: Vec<Pool<'a>>,
     /// No price that latency alone makes is above this, in ms per unit of work.
     pub(super) price_limit_ms: f64,
+    pub(super) budgets: Vec<Budget>,
     /// Requests/s that may go elsewhere than before; `None` where movement has a price only.
     pub(super) move_limit_rps: Option<f64>,
 }
@@ -79,9 +96,14 @@ impl<'a> Problem<'a> {
                 (0..pools.len()).filter(usable).collect()
             })
             .collect();
-        let (mut demands, mut arcs) = (Vec::new(), Vec::new());
+        let (mut demands, mut arcs, mut budgets) = (Vec::new(), Vec::new(), Vec::new());
         let mut kept_rps = vec![0.0; pools.len()];
         for cluster in by_name(fleet.cluster_ids(), |cluster| &fleet.clusters[cluster.index()].name) {
+            let budget_ms = fleet.clusters[cluster.index()].detour_budget_ms;
+            let budget = budget_ms.map(|mean_ms| {
+                budgets.push(Budget { cluster, mean_ms, excess: 0.0 });
+                budgets.len() - 1
+            });
             for &class in &class_order {
                 let (rps, kind) = (inputs.demand(cluster, class), &fleet.classes[class.index()]);
                 if inputs.pin(cluster, class).is_some() || rps <= NEGLIGIBLE_RPS {
@@ -102,6 +124,7 @@ impl<'a> Problem<'a> {
                     arcs.push(Arc {
                         demand: demands.len(),
                         pool,
+                        rtt_ms,
                         cost_ms: request.ttft * rtt_ms + tie_ms,
                         kept_rps: kept_rps[pool],
                         move_ms: if held.is_some() { inputs.move_price_ms[class.index()] } else { 0.0 },
@@ -109,11 +132,22 @@ impl<'a> Problem<'a> {
                     });
                 }
                 let is_held = held.is_some();
-                demands.push(Demand { cluster, class, rps, request, shed_rps: 0.0, shed_price_ms: 0.0, is_held });
+                demands.push(Demand {
+                    cluster,
+                    class,
+                    rps,
+                    request,
+                    shed_rps: 0.0,
+                    shed_price_ms: 0.0,
+                    shed_most_rps: f64::INFINITY,
+                    priority: kind.priority,
+                    budget,
+                    is_held,
+                });
             }
         }
-        let mut problem = Self { demands, arcs, pools, price_limit_ms: 0.0, move_limit_rps: None };
-        problem.price_shed(fleet);
+        let mut problem = Self { demands, arcs, pools, price_limit_ms: 0.0, budgets, move_limit_rps: None };
+        problem.price_shed();
         problem
     }
 
@@ -122,7 +156,7 @@ impl<'a> Problem<'a> {
     /// In units of work: serving one more can at worst push flows along a chain of engines that visits each demand and each engine once, and
     /// ends where there is room; no such chain costs more than the limit. So a price above it never sheds early, and as large a
     /// difference between priorities never sheds the wrong one: the exact penalty of docs/model.md, section 4.
-    fn price_shed(&mut self, fleet: &Fleet) {
+    fn price_shed(&mut self) {
         let links = self.demands.len().min(self.pools.len()) as f64;
         // Pinned requests are not in the program, but slowing them down is part of what it pays.
         let pinned = self.pools.iter().filter_map(|pool| pool.pinned.mix());
@@ -141,12 +175,25 @@ impl<'a> Problem<'a> {
         let per_work = |arc: &Arc| (arc.cost_ms + arc.move_ms) / self.demands[arc.demand].request.work;
         let farthest = self.arcs.iter().map(per_work).fold(0.0, f64::max);
         self.price_limit_ms = dearest + spread + (links + 1.0) * (farthest + spread) + 1.0;
-        let mut priorities: Vec<u8> = self.demands.iter().map(|demand| priority(fleet, demand)).collect();
+        let mut priorities: Vec<u8> = self.demands.iter().map(|demand| demand.priority).collect();
         priorities.sort_unstable();
         priorities.dedup();
         for demand in &mut self.demands {
-            let later = priorities.iter().filter(|&&other| other >= priority(fleet, demand)).count();
+            let later = priorities.iter().filter(|&&other| other >= demand.priority).count();
             demand.shed_price_ms = demand.request.work * self.price_limit_ms * (1 + later) as f64;
+        }
+    }
+
+    /// Lets budgets be exceeded as far as the held weights do: what may not be moved may stay.
+    pub(super) fn admit_held(&mut self) {
+        let mut excess = vec![0.0; self.budgets.len()];
+        for arc in &self.arcs {
+            if let Some(budget) = self.demands[arc.demand].budget {
+                excess[budget] += arc.kept_rps * self.detour(arc);
+            }
+        }
+        for (budget, held) in self.budgets.iter_mut().zip(excess) {
+            budget.excess = budget.excess.max(held);
         }
     }
 
@@ -161,6 +208,18 @@ impl<'a> Problem<'a> {
                 None => first_pool[arc.demand] = Some(arc.pool),
                 Some(other) => {
                     let (a, b) = (find(&mut root, other), find(&mut root, arc.pool));
+                    root[a.max(b)] = a.min(b);
+                }
+            }
+        }
+        // Who shares a budget depends on each other.
+        let mut pool_of_budget = vec![None; self.budgets.len()];
+        for (demand, &pool) in self.demands.iter().zip(&first_pool) {
+            let (Some(budget), Some(pool)) = (demand.budget, pool) else { continue };
+            match pool_of_budget[budget] {
+                None => pool_of_budget[budget] = Some(pool),
+                Some(other) => {
+                    let (a, b) = (find(&mut root, other), find(&mut root, pool));
                     root[a.max(b)] = a.min(b);
                 }
             }
@@ -182,6 +241,7 @@ impl<'a> Problem<'a> {
             arcs: Vec::new(),
             pools: Vec::new(),
             price_limit_ms: self.price_limit_ms,
+            budgets: Vec::new(),
             move_limit_rps: None,
         };
         let mut parts: Vec<Self> = (0..=count).map(|_| empty()).collect();
@@ -194,7 +254,15 @@ impl<'a> Problem<'a> {
         for (demand, pool) in self.demands.into_iter().zip(first_pool) {
             let part = pool.map_or(count, |pool| pool_at[pool].0);
             demand_at.push((part, parts[part].demands.len()));
-            parts[part].demands.push(demand);
+            // One without a pool has no flow that a budget could count.
+            let budget = demand.budget.filter(|_| part < count).map(|budget| {
+                let (budgets, budget) = (&mut parts[part].budgets, self.budgets[budget]);
+                budgets.iter().position(|other| other.cluster == budget.cluster).unwrap_or_else(|| {
+                    budgets.push(budget);
+                    budgets.len() - 1
+                })
+            });
+            parts[part].demands.push(Demand { budget, ..demand });
         }
         for arc in self.arcs {
             let ((part, demand), (_, pool)) = (demand_at[arc.demand], pool_at[arc.pool]);
@@ -205,16 +273,18 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// What pins put on each engine; fleet order.
-fn pinned(fleet: &Fleet, inputs: &Inputs) -> Vec<Load> {
-    let mut pinned = vec![Load::default(); fleet.engines.len()];
+/// What pins put on each engine, and the memory it takes; fleet order.
+fn pinned(fleet: &Fleet, inputs: &Inputs) -> Vec<(Load, f64)> {
+    let mut pinned = vec![(Load::default(), 0.0); fleet.engines.len()];
     let mut pins: Vec<_> = inputs.pins.iter().collect();
     let name = |pin: &super::Pin| (&fleet.clusters[pin.cluster.index()].name, &fleet.classes[pin.class.index()].name);
     pins.sort_by(|a, b| name(a).cmp(&name(b)));
     for pin in pins {
         let (rps, class) = (inputs.demand(pin.cluster, pin.class), &fleet.classes[pin.class.index()]);
         for (engine, share) in pin.shares() {
-            pinned[EngineId::index(engine)].add(Load::of(class).times(rps * share));
+            let (load, memory) = &mut pinned[EngineId::index(engine)];
+            load.add(Load::of(class).times(rps * share));
+            *memory += rps * share * fleet.profile_of(engine).memory(class).unwrap_or(0.0);
         }
     }
     pinned
@@ -226,10 +296,6 @@ fn find(root: &mut [usize], mut at: usize) -> usize {
         at = root[at];
     }
     at
-}
-
-pub(super) fn priority(fleet: &Fleet, demand: &Demand) -> u8 {
-    fleet.classes[demand.class.index()].priority
 }
 
 /// Ids in the order of their names.

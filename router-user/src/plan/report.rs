@@ -4,10 +4,13 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::model::{EngineId, Fleet};
+use crate::model::{ClusterId, EngineId, Fleet};
 
 use super::bill::shed_bill;
-use super::{Inputs, Plan, Status};
+use super::{Inputs, NEGLIGIBLE_RPS, Plan, Status};
+
+/// Share by which a mean round trip may be above its budget: what the solver's own tolerance makes of it.
+const BUDGET_TOLERANCE: f64 = 1e-4;
 
 /// A plan in names, as `ilb solve --json` prints it. Units: requests/s, ms, shares of 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,6 +27,9 @@ pub struct Solution {
     /// What is refused, why, and what would remove it, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shed_bill: Vec<String>,
+    /// Clusters whose mean round trip is above their budget, because less would shed requests, or move too many at once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub detours: Vec<DetourRow>,
     pub engines: Vec<EngineRow>,
     pub solve_ms: f64,
     pub certificate: CertificateRow,
@@ -45,6 +51,14 @@ pub struct Shed {
     pub rps: f64,
 }
 
+/// A budget of detours that is exceeded.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DetourRow {
+    pub cluster: String,
+    pub mean_rtt_ms: f64,
+    pub budget_ms: f64,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineRow {
     pub engine: String,
@@ -53,6 +67,9 @@ pub struct EngineRow {
     pub utilisation: f64,
     pub latency_ms: f64,
     pub price_ms: f64,
+    /// Share of its KV memory that its requests take; only where its size is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_frac: Option<f64>,
 }
 
 /// See [`super::Certificate`].
@@ -104,6 +121,7 @@ pub fn solution(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Solution {
         utilisation: load.utilisation,
         latency_ms: load.latency_ms,
         price_ms: load.price_ms,
+        memory_frac: (load.memory_rps > 0.0 && load.capacity_rps > 0.0).then(|| load.memory_rps / load.capacity_rps),
     });
     let certificate = plan.certificate;
     Solution {
@@ -113,6 +131,7 @@ pub fn solution(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Solution {
         weights: weights.collect(),
         shed: shed.collect(),
         shed_bill: shed_bill(fleet, inputs, plan),
+        detours: detours(fleet, inputs, plan),
         engines: engines.collect(),
         solve_ms: plan.solve_ms,
         certificate: CertificateRow {
@@ -125,6 +144,23 @@ pub fn solution(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Solution {
             components: certificate.components,
         },
     }
+}
+
+/// The budgets that `plan` exceeds. What operators have pinned is not counted.
+pub fn detours(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Vec<DetourRow> {
+    let row = |cluster: ClusterId| {
+        let budget_ms = fleet.clusters[cluster.index()].detour_budget_ms?;
+        let routes = plan.routes.iter().filter(|route| route.cluster == cluster && !route.is_pinned);
+        let (mut rps, mut rtt_ms) = (0.0, 0.0);
+        for share in routes.flat_map(|route| &route.weights) {
+            rps += share.rps;
+            rtt_ms += share.rps * inputs.rtt_ms[cluster.index()][share.engine.index()];
+        }
+        let mean_rtt_ms = if rps > NEGLIGIBLE_RPS { rtt_ms / rps } else { 0.0 };
+        let cluster = fleet.clusters[cluster.index()].name.clone();
+        (mean_rtt_ms > budget_ms * (1.0 + BUDGET_TOLERANCE)).then_some(DetourRow { cluster, mean_rtt_ms, budget_ms })
+    };
+    fleet.cluster_ids().filter_map(row).collect()
 }
 
 /// The table form of a plan. `nearest` is what nearest-only routing would give under the same inputs.
@@ -171,6 +207,13 @@ pub fn table(fleet: &Fleet, inputs: &Inputs, plan: &Plan, nearest: &super::Evalu
     }
     for row in &solution.shed {
         line(format_args!("{:cluster$}  {:class$}  {:engine$}  {:>7}  {:>10.2}", row.cluster, row.class, "(shed)", "", row.rps));
+    }
+    for row in &solution.detours {
+        let (mean, budget) = (row.mean_rtt_ms, row.budget_ms);
+        line(format_args!(
+            "\ncluster {}: {mean:.1} ms mean round trip, above its budget of {budget} ms; less would shed requests, or move too many",
+            row.cluster
+        ));
     }
     if !solution.shed_bill.is_empty() {
         line(format_args!("\n{}", solution.shed_bill.join("\n")));

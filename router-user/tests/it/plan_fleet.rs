@@ -9,11 +9,11 @@ pub(crate) fn curve(knots: &[(f64, f64)]) -> Curve {
 }
 
 pub(crate) fn profile(name: &str, capacity_rps: f64, ttft_ms: &[(f64, f64)], tbot_ms: &[(f64, f64)]) -> Profile {
-    Profile { name: name.to_owned(), capacity_rps, ttft_ms: curve(ttft_ms), tbot_ms: curve(tbot_ms), law: None }
+    Profile { name: name.to_owned(), capacity_rps, ttft_ms: curve(ttft_ms), tbot_ms: curve(tbot_ms), law: None, kv_tokens: None }
 }
 
 pub(crate) fn cluster(name: &str, region: &str, demand_rps: &[f64]) -> Cluster {
-    Cluster { name: name.to_owned(), region: region.to_owned(), demand_rps: demand_rps.to_vec() }
+    Cluster { name: name.to_owned(), region: region.to_owned(), demand_rps: demand_rps.to_vec(), detour_budget_ms: None }
 }
 
 pub(crate) fn engine(name: &str, region: &str, profile: usize) -> Engine {
