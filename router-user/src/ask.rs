@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use router_user::admin::{AdminClient, RollbackRequest, UnpinRequest};
+use router_user::admin::{AdminClient, ExplainQuery, RollbackRequest, UnpinRequest};
 use router_user::clock::unix_ms;
 use router_user::control::PinRequest;
 use router_user::publish::Generation;
 use serde::Serialize;
 
-use crate::cli::{Ask, Weights, WeightsCommand};
+use crate::cli::{Ask, Explain, Weights, WeightsCommand};
 use crate::offline::print;
 
 pub(crate) async fn status(ask: Ask) -> anyhow::Result<()> {
@@ -20,6 +20,12 @@ pub(crate) async fn status(ask: Ask) -> anyhow::Result<()> {
 pub(crate) async fn engines(ask: Ask) -> anyhow::Result<()> {
     let engines = AdminClient::new(&ask.socket).engines().await?;
     show(&engines, ask.json)
+}
+
+pub(crate) async fn explain(args: Explain) -> anyhow::Result<()> {
+    let query = ExplainQuery { cluster: args.cluster, class: args.class, engine: args.engine };
+    let view = AdminClient::new(&args.ask.socket).explain(&query).await?;
+    show(&view, args.ask.json)
 }
 
 pub(crate) async fn weights(args: Weights) -> anyhow::Result<()> {

@@ -53,6 +53,8 @@ pub(crate) enum Command {
         json: bool,
     },
     /// Say for each weight and each zero why it is what it is: its marginal cost against the price of its (cluster, class), in ms.
+    ///
+    /// With a FILE that configuration is planned and explained; without one, a running ilb explains the plan in force.
     Explain(Explain),
     /// Make a latency profile from measurements.
     Profile {
@@ -132,8 +134,8 @@ pub(crate) struct Admin {
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// Configuration file.
-    pub(crate) file: PathBuf,
+    /// Configuration file; a running ilb is asked, if not given.
+    pub(crate) file: Option<PathBuf>,
     /// Only this cluster.
     #[arg(long)]
     pub(crate) cluster: Option<String>,
@@ -143,9 +145,8 @@ pub(crate) struct Explain {
     /// Only this engine.
     #[arg(long)]
     pub(crate) engine: Option<String>,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) ask: Ask,
 }
 
 #[derive(Debug, Subcommand)]

@@ -30,7 +30,10 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Control(args) => serve(app::control(args)),
         Command::Check { file } => offline::check(&file),
         Command::Solve { file, what_if, json } => offline::solve(&file, &what_if, json),
-        Command::Explain(args) => offline::explain(args),
+        Command::Explain(args) => match &args.file {
+            Some(file) => offline::explain(file, &args),
+            None => serve(ask::explain(args)),
+        },
         Command::Profile { command: ProfileCommand::Fit(args) } => profile::fit(&args),
         Command::Profile { command: ProfileCommand::Derive(args) } => profile::derive(&args),
         Command::Status(args) => serve(ask::status(args)),

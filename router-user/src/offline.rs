@@ -51,8 +51,8 @@ pub(crate) fn solve(file: &Path, changes: &[Change], json: bool) -> anyhow::Resu
     print(&format!("as configured\n\n{before}\nwhat if {what}\n\n{after}\ndifferences\n\n{}", comparison.differences))
 }
 
-pub(crate) fn explain(args: Explain) -> anyhow::Result<()> {
-    let config = load(&args.file)?;
+pub(crate) fn explain(file: &Path, args: &Explain) -> anyhow::Result<()> {
+    let config = load(file)?;
     let fleet = &config.fleet;
     let unknown = |kind: &str, name: &Option<String>, known: bool| match name {
         Some(name) if !known => Err(UsageError::Arguments(format!("--{kind} names the unknown {kind} {name:?}"))),
@@ -65,7 +65,11 @@ pub(crate) fn explain(args: Explain) -> anyhow::Result<()> {
     let plan = planned(fleet, &inputs)?;
     let explanation =
         explain::explain(fleet, &inputs, &plan).only(args.cluster.as_deref(), args.class.as_deref(), args.engine.as_deref());
-    if args.json { print(&format!("{}\n", serde_json::to_string_pretty(&explanation)?)) } else { print(&explanation.to_string()) }
+    if args.ask.json {
+        print(&format!("{}\n", serde_json::to_string_pretty(&explanation)?))
+    } else {
+        print(&explanation.to_string())
+    }
 }
 
 /// The configured demand and headroom, every replica ready.

@@ -7,13 +7,14 @@
 mod report;
 mod world;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
 use router_user::model::{ClassId, ClusterId, EngineId};
-use router_user::plan::planner::{Decision, decide, moved_frac};
+use router_user::plan::planner::{decide, moved_frac};
 use router_user::plan::steady::SteadyRtt;
 use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, explain};
 
@@ -152,12 +153,13 @@ impl Follower {
         let plan = self.optimiser.plan(&world.fleet, inputs, held)?;
         self.unexplained = explain::unexplained(&world.fleet, inputs, &plan, LEAST_WEIGHT);
         let decision = decide(&world.fleet, inputs, held, &plan);
-        self.has_published = !is_calm || matches!(decision, Decision::Publish(_));
+        let published = if is_calm { decision.publishes(&world.fleet, inputs, &plan) } else { Some(Cow::Borrowed(&plan)) };
+        self.has_published = published.is_some();
         self.last_ms = started.elapsed().as_secs_f64() * 1e3;
         self.last_moved = 0.0;
         let mut turns = HashMap::new();
-        if self.has_published {
-            let weights = plan.weights();
+        if let Some(published) = published {
+            let weights = published.weights();
             if let Some(before) = &self.held {
                 self.last_moved = moved_frac(inputs, before, &weights);
                 turns = changes(before, &weights);

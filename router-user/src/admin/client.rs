@@ -8,7 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::view::{EnginesView, RollbackRequest, RollbackView, SnapshotsView, StatusView, UnpinRequest, WeightsView};
+use super::view::{
+    EnginesView, ExplainQuery, ExplainView, RollbackRequest, RollbackView, SnapshotsView, StatusView, UnpinRequest, WeightsView,
+};
 use crate::control::PinRequest;
 
 /// The answers are made from memory; longer means that the process hangs.
@@ -43,6 +45,10 @@ impl AdminClient {
 
     pub async fn engines(&self) -> Result<EnginesView, ClientError> {
         self.ask(Method::GET, "engines", None::<&()>).await
+    }
+
+    pub async fn explain(&self, query: &ExplainQuery) -> Result<ExplainView, ClientError> {
+        self.ask(Method::POST, "explain", Some(query)).await
     }
 
     pub async fn weights(&self) -> Result<WeightsView, ClientError> {

@@ -11,6 +11,6 @@ mod view;
 pub use client::{AdminClient, ClientError};
 pub use server::{AdminState, serve_socket, serve_tcp};
 pub use view::{
-    EngineView, EnginesView, LiveEngine, ProxyView, RollbackRequest, RollbackView, RouteView, SnapshotView, SnapshotsView,
-    StatusView, UnpinRequest, WeightView, WeightsView,
+    EngineView, EnginesView, ExplainQuery, ExplainView, LiveEngine, ProxyView, RollbackRequest, RollbackView, RouteView,
+    SnapshotView, SnapshotsView, StatusView, UnpinRequest, WeightView, WeightsView,
 };

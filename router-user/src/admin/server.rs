@@ -15,12 +15,14 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 use super::metrics;
 use super::view::{
-    EngineView, EnginesView, RollbackRequest, RollbackView, RouteView, SnapshotView, SnapshotsView, StatusView, UnpinRequest,
-    WeightView, WeightsView,
+    EngineView, EnginesView, ExplainQuery, ExplainView, RollbackRequest, RollbackView, RouteView, SnapshotView, SnapshotsView,
+    StatusView, UnpinRequest, WeightView, WeightsView,
 };
 use crate::clock::{Clock, unix_ms};
-use crate::control::{Command, CommandError, ControllerHandle, PinRequest};
+use crate::control::{Command, CommandError, ControllerHandle, Explained, PinRequest};
 use crate::data::DataRole;
+use crate::model::Fleet;
+use crate::plan::{Route, explain};
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{DirStore, StoreError};
 use crate::publish::{Generation, history};
@@ -54,6 +56,7 @@ pub async fn serve_socket(state: AdminState, path: &Path) -> anyhow::Result<()> 
         .route("/v1/status", get(async |State(state): State<AdminState>| Json(state.status())))
         .route("/v1/engines", get(engines))
         .route("/v1/weights", get(weights))
+        .route("/v1/explain", axum::routing::post(explain))
         .route("/v1/pins", axum::routing::post(pin).delete(unpin))
         .route("/v1/snapshots", get(snapshots))
         .route("/v1/rollback", axum::routing::post(rollback))
@@ -167,6 +170,43 @@ async fn weights(State(state): State<AdminState>) -> Response {
         .collect();
     let alternate = state.data.as_ref().map_or_else(Vec::new, |data| data.in_force().replaced);
     Json(WeightsView { generation: snapshot.generation, alternate, routes }).into_response()
+}
+
+/// Rows of one explanation: some megabytes of JSON. A fleet of a hundred clusters and two thousand engines has a million.
+const EXPLAINED_MOST: usize = 20_000;
+
+async fn explain(State(state): State<AdminState>, Json(query): Json<ExplainQuery>) -> Response {
+    let Some(controller) = &state.controller else { return no_controller() };
+    let Some(explained) = controller.explained.borrow().clone() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "no plan yet").into_response();
+    };
+    let config = Arc::clone(&controller.config);
+    // Tens of milliseconds for a large fleet: not on the runtime's thread.
+    let answer = tokio::task::spawn_blocking(move || explanation(&config.fleet, &explained, &query)).await;
+    match answer.expect("explaining a plan does not panic") {
+        Ok(view) => Json(view).into_response(),
+        Err(message) => (StatusCode::BAD_REQUEST, message).into_response(),
+    }
+}
+
+fn explanation(fleet: &Fleet, explained: &Explained, query: &ExplainQuery) -> Result<ExplainView, String> {
+    let unknown = |kind: &str, name: &str| format!("--{kind} names the unknown {kind} {name:?}");
+    let ExplainQuery { cluster, class, engine } = query;
+    let cluster = cluster.as_ref().map(|name| fleet.cluster(name).ok_or_else(|| unknown("cluster", name))).transpose()?;
+    let class = class.as_ref().map(|name| fleet.class(name).ok_or_else(|| unknown("class", name))).transpose()?;
+    let one = engine.as_ref().map(|name| fleet.engine(name).ok_or_else(|| unknown("engine", name))).transpose()?;
+    let is_wanted =
+        |route: &Route| cluster.is_none_or(|cluster| cluster == route.cluster) && class.is_none_or(|class| class == route.class);
+    let routes = explained.plan.routes.iter().filter(|route| is_wanted(route)).count();
+    let rows = routes * one.map_or(fleet.engines.len(), |_| 1);
+    if rows > EXPLAINED_MOST {
+        return Err(format!(
+            "{rows} weights are too many to explain at once, wanted at most {EXPLAINED_MOST}: name a --cluster, --class or --engine"
+        ));
+    }
+    let explanation =
+        explain::explain_routes(fleet, &explained.inputs, &explained.plan, is_wanted).only(None, None, engine.as_deref());
+    Ok(ExplainView { generation: explained.generation.0, name: explained.generation.to_string(), explanation })
 }
 
 async fn pin(State(state): State<AdminState>, Json(pin): Json<PinRequest>) -> Response {

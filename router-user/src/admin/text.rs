@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::view::{EnginesView, SnapshotsView, StatusView, WeightsView};
+use super::view::{EnginesView, ExplainView, SnapshotsView, StatusView, WeightsView};
 use crate::control::Suspicion;
 use crate::probe::EngineSignals;
 use crate::publish::Generation;
@@ -72,6 +72,9 @@ impl fmt::Display for StatusView {
             }
             for engine in control.engines.iter().filter(|e| !e.ready) {
                 writeln!(f, "          engine {} does not answer its health probe", engine.engine)?;
+            }
+            for loss in control.regions.iter().filter(|loss| loss.shortfall_rps > 0.0) {
+                writeln!(f, "          {loss}")?;
             }
             for Suspicion { subject, finding } in &control.suspicions {
                 writeln!(f, "suspect   {subject}: {finding}")?;
@@ -229,5 +232,11 @@ impl fmt::Display for SnapshotsView {
             ]);
         }
         table.fmt(f)
+    }
+}
+
+impl fmt::Display for ExplainView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "generation {}, as it was planned\n\n{}", self.name, self.explanation)
     }
 }

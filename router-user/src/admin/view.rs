@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::control::ControlStatus;
+use crate::plan::explain::Explanation;
 use crate::probe::EngineSignals;
 use crate::publish::Generation;
 use crate::publish::history::Moves;
@@ -54,6 +55,24 @@ pub struct ProxyView {
 
 fn all() -> f64 {
     1.0
+}
+
+/// What `ilb explain` asks a running ilb for: all, or only what is named.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ExplainQuery {
+    pub cluster: Option<String>,
+    pub class: Option<String>,
+    pub engine: Option<String>,
+}
+
+/// `ilb explain` without a file: the plan in force.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExplainView {
+    pub generation: u64,
+    /// The generation as people write it.
+    pub name: String,
+    #[serde(flatten)]
+    pub explanation: Explanation,
 }
 
 /// `ilb engines`.

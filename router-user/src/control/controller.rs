@@ -17,7 +17,8 @@ use super::solver::Solver;
 use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
 use crate::plan::planner::{Decision, Reason};
-use crate::plan::{Inputs, Plan, RouteWeights, bill, check};
+use crate::plan::regions::RegionLoss;
+use crate::plan::{Inputs, Plan, RouteWeights, bill, check, report};
 use crate::probe::{self, Scrape};
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, LONG_POLL, Reports, Store, StoreError};
@@ -84,6 +85,9 @@ pub struct ControlStatus {
     pub last_plan_ms: f64,
     /// Expected mean latency under the present weights and inputs, in ms.
     pub expected_ms: f64,
+    /// What the loss of each region would have meant when the weights in force were published.
+    #[serde(default)]
+    pub regions: Vec<RegionLoss>,
     pub clusters: Vec<ClusterDemand>,
     pub engines: Vec<EngineHealth>,
     /// The trial that a new plan is on in the canary's cluster.
@@ -94,12 +98,23 @@ pub struct ControlStatus {
     pub suspicions: Vec<Suspicion>,
 }
 
+/// The plan in force, and what it was made for.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    pub generation: Generation,
+    pub inputs: Inputs,
+    pub plan: Plan,
+}
+
 /// Access to a running controller.
 #[derive(Clone, Debug)]
 pub struct ControllerHandle {
     pub commands: mpsc::Sender<Command>,
     pub snapshots: watch::Receiver<Option<Arc<Snapshot>>>,
     pub status: watch::Receiver<ControlStatus>,
+    /// `None` until the first plan of this controller.
+    pub explained: watch::Receiver<Option<Arc<Explained>>>,
+    pub config: Arc<Config>,
     seen: watch::Sender<Generation>,
     /// What this controller keeps on its own disk.
     pub dir: DirStore,
@@ -117,6 +132,7 @@ pub struct Controller {
     solver: Solver,
     status: ControlStatus,
     status_sender: watch::Sender<ControlStatus>,
+    explained: watch::Sender<Option<Arc<Explained>>>,
 }
 
 impl Controller {
@@ -133,6 +149,7 @@ impl Controller {
         let (scrape_sender, scrapes) = mpsc::channel(QUEUE);
         let client = probe::client();
         let (status_sender, status) = watch::channel(ControlStatus::default());
+        let (explained_sender, explained) = watch::channel(None);
         for engine in config.fleet.engine_ids() {
             let address = config.fleet.engines[engine.index()].address;
             tokio::spawn(health::watch(engine, address, config.control.health_period, probe_sender.clone()));
@@ -150,14 +167,15 @@ impl Controller {
             seen: seen.clone(),
             publisher,
             status_sender,
-            config,
+            explained: explained_sender,
+            config: Arc::clone(&config),
         };
         if let Some(reports) = controller.publisher.reports() {
             tokio::spawn(take_reports(reports, commands.clone()));
         }
         let dir = controller.publisher.dir().clone();
         tokio::spawn(controller.run(inbox, probes, scrapes));
-        Ok(ControllerHandle { commands, snapshots, status, seen, dir })
+        Ok(ControllerHandle { commands, snapshots, status, explained, config, seen, dir })
     }
 
     async fn run(
@@ -426,21 +444,22 @@ impl Controller {
         plan: &Plan,
     ) -> Result<String, String> {
         let fleet = &self.config.fleet;
-        let Conclusion { decision, content, expected_ms } = conclude(fleet, inputs, held_weights.as_deref(), plan);
+        let Conclusion { decision, published, expected_ms } = conclude(fleet, inputs, held_weights.as_deref(), plan);
         let reason = decision.to_string();
         self.status.expected_ms = expected_ms;
-        if let Some(content) = content {
+        let explained = |generation: Generation, plan: Plan| Explained { generation, inputs: inputs.clone(), plan };
+        if let Some((published, content)) = published {
             let now = self.clock.now();
             // What breaks a rule is replaced everywhere at once.
             let is_urgent = matches!(decision, Decision::Publish(Reason::First | Reason::Illegal(_)));
             let canary = self.canary.as_ref().filter(|_| !is_urgent);
-            if let Some(kept) = canary.and_then(|canary| canary.holds_back(now, inputs, &plan.weights())) {
+            if let Some(kept) = canary.and_then(|canary| canary.holds_back(now, inputs, &published.weights())) {
                 return Ok(kept);
             }
             let trial = canary.zip(held_weights.as_deref().zip(self.publisher.held())).and_then(|(canary, (held, before))| {
-                Some((canary.name.clone(), canary.mix(fleet, inputs, held, &plan.weights())?, before))
+                Some((canary.name.clone(), canary.mix(fleet, inputs, held, &published.weights())?, before))
             });
-            let alternates = self.solver.alternates(inputs.clone(), plan.weights()).await;
+            let alternates = self.solver.alternates(inputs.clone(), published.weights()).await;
             let after_trial = self.publisher.held().filter(|held| held_weights.is_none() && !held.audience.is_empty());
             let why = match after_trial {
                 Some(held) => format!("what was on trial in cluster {} breaks a rule by now", held.audience.join(", ")),
@@ -460,10 +479,26 @@ impl Controller {
             }
             let generation = Generation(snapshot.generation);
             tracing::info!(%generation, objective_ms = snapshot.objective_ms, reason, "published");
-            for refused in bill::shed_bill(fleet, inputs, plan) {
+            for refused in bill::shed_bill(fleet, inputs, &published) {
                 tracing::warn!(%generation, "{refused}");
             }
+            for detour in report::detours(fleet, inputs, &published) {
+                tracing::warn!(%generation, "{detour}");
+            }
             self.status.published += 1;
+            let regions = self.solver.region_losses(inputs.clone()).await;
+            for loss in regions.iter().filter(|loss| loss.shortfall_rps > 0.0) {
+                if !self.status.regions.iter().any(|known| known.region == loss.region && known.shortfall_rps > 0.0) {
+                    tracing::warn!(%generation, "{loss}");
+                }
+            }
+            self.status.regions = regions;
+            self.explained.send_replace(Some(Arc::new(explained(generation, published))));
+        } else if self.explained.borrow().is_none()
+            && let Some(held) = self.publisher.held()
+        {
+            // After a restart: the plan that kept the weights explains them, as it was made from them.
+            self.explained.send_replace(Some(Arc::new(explained(Generation(held.generation), plan.clone()))));
         }
         Ok(reason)
     }

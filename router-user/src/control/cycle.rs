@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::model::Fleet;
 use crate::plan::alternates::{Alternate, alternates};
 use crate::plan::planner::{Decision, decide};
+use crate::plan::regions::{RegionLoss, region_losses};
 use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, plan_greedily};
 use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
@@ -21,8 +22,8 @@ pub struct Planning {
 #[derive(Clone, Debug)]
 pub struct Conclusion {
     pub decision: Decision,
-    /// What is to be published, still without a number, a time and alternates; `None` if what is held stays.
-    pub content: Option<Snapshot>,
+    /// The plan to be published, and its snapshot, still without a number, a time and alternates; `None` if what is held stays.
+    pub published: Option<(Plan, Snapshot)>,
     /// Expected mean latency under what is then in force, in ms.
     pub expected_ms: f64,
 }
@@ -58,17 +59,24 @@ impl Planning {
             Vec::new()
         })
     }
+
+    /// What the loss of each region would mean; nothing if that fails.
+    pub fn region_losses(&self, fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
+        catch_unwind(|| region_losses(fleet, inputs)).unwrap_or_else(|_| {
+            tracing::error!("the check of lost regions panicked");
+            Vec::new()
+        })
+    }
 }
 
 /// Decides between `plan` and the `held` weights, both under the inputs that the plan was made for.
 pub fn conclude(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, plan: &Plan) -> Conclusion {
     let decision = decide(fleet, inputs, held, plan);
-    let (content, expected_ms) = match &decision {
-        Decision::Publish(why) => {
-            let content = build::snapshot(fleet, plan, 0, 0, &why.to_string());
-            (Some(content), evaluate(fleet, inputs, &plan.weights()).mean_ms)
-        }
-        Decision::Keep { .. } => (None, evaluate(fleet, inputs, held.unwrap_or_default()).mean_ms),
-    };
-    Conclusion { decision, content, expected_ms }
+    let published = decision.publishes(fleet, inputs, plan).map(|published| {
+        let content = build::snapshot(fleet, &published, 0, 0, &decision.reason());
+        (published.into_owned(), content)
+    });
+    let held_ms = || evaluate(fleet, inputs, held.unwrap_or_default()).mean_ms;
+    let expected_ms = published.as_ref().map_or_else(held_ms, |(plan, _)| plan.latency_ms);
+    Conclusion { decision, published, expected_ms }
 }

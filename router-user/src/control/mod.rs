@@ -15,7 +15,7 @@ mod publisher;
 mod server;
 mod solver;
 
-pub use controller::{Command, CommandError, ControlStatus, Controller, ControllerHandle};
+pub use controller::{Command, CommandError, ControlStatus, Controller, ControllerHandle, Explained};
 pub use cycle::{Conclusion, Planning, conclude};
 pub use demand::{DemandEstimate, ReportError};
 pub use health::{Answer, Probe, Verdict};

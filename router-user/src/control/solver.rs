@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use super::cycle::Planning;
 use crate::config::Config;
 use crate::plan::alternates::Alternate;
+use crate::plan::regions::RegionLoss;
 use crate::plan::{Inputs, Plan, RouteWeights};
 
 /// Share of the period between two plans that the solver may take: the rest is for the check, and for everything else of a tick.
@@ -29,6 +30,7 @@ pub(super) struct Solver {
 enum Job {
     Plan { inputs: Inputs, held: Option<Vec<RouteWeights>>, done: oneshot::Sender<Result<Plan, String>> },
     Alternates { inputs: Inputs, weights: Vec<RouteWeights>, done: oneshot::Sender<Vec<Alternate>> },
+    Regions { inputs: Inputs, done: oneshot::Sender<Vec<RegionLoss>> },
 }
 
 impl Solver {
@@ -58,6 +60,15 @@ impl Solver {
         }
         answer.await.unwrap_or_default()
     }
+
+    /// What the loss of each region would mean; nothing if that fails.
+    pub(super) async fn region_losses(&self, inputs: Inputs) -> Vec<RegionLoss> {
+        let (done, answer) = oneshot::channel();
+        if self.jobs.send(Job::Regions { inputs, done }).is_err() {
+            return Vec::new();
+        }
+        answer.await.unwrap_or_default()
+    }
 }
 
 fn work(config: &Config, inbox: &Receiver<Job>) {
@@ -68,6 +79,9 @@ fn work(config: &Config, inbox: &Receiver<Job>) {
         match job {
             Job::Plan { inputs, held, done } => {
                 let _ = done.send(planning.plan(&config.fleet, &inputs, held.as_deref()));
+            }
+            Job::Regions { inputs, done } => {
+                let _ = done.send(planning.region_losses(&config.fleet, &inputs));
             }
             Job::Alternates { inputs, weights, done } => {
                 let _ = done.send(planning.alternates(&config.fleet, &inputs, &weights));

@@ -3,7 +3,7 @@
 //! At the optimum all engines that a (cluster, class) uses cost the same at the margin, its price, and every other engine costs more.
 //! So each weight is explained by a sum of five terms that comes to the price, and each zero by a mask or by the amount it is dearer.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
@@ -15,16 +15,18 @@ use super::{EngineLoad, Inputs, NEGLIGIBLE_RPS, Plan, ROUNDING_FRAC, Route};
 pub const TERM_TOLERANCE_MS: f64 = 0.01;
 
 /// The whole plan explained: what `ilb explain --json` prints. Units: ms and requests/s.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    pub status: &'static str,
+    pub status: String,
     pub objective_ms: f64,
+    /// Mean latency of a served request, in ms: the objective where no class has weights.
+    pub latency_ms: f64,
     pub gap_frac: f64,
     pub routes: Vec<RouteExplanation>,
 }
 
 /// One (cluster, class): its price, and every engine of the fleet measured against it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteExplanation {
     pub cluster: String,
     pub class: String,
@@ -39,7 +41,7 @@ pub struct RouteExplanation {
 }
 
 /// One engine for one (cluster, class).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineExplanation {
     pub engine: String,
     pub weight: f64,
@@ -58,7 +60,7 @@ pub struct EngineExplanation {
 }
 
 /// What one more request of a class from a cluster costs at an engine, in ms.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     /// One round trip. This and the next two count each ms as often as the class's weights say.
     pub network_ms: f64,
@@ -79,7 +81,7 @@ pub struct Terms {
 }
 
 /// What an engine's load stops at.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Hold {
     /// It may be given no more.
@@ -92,7 +94,7 @@ pub enum Hold {
     Held { at_rps: f64, price_ms: f64 },
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     pub cluster: String,
     pub class: String,
@@ -100,7 +102,7 @@ pub struct Share {
 }
 
 /// Why an engine has its weight, or none.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Reason {
     /// Used: it delivers at the price.
@@ -157,11 +159,17 @@ impl Explanation {
 
 /// Explains `plan`, which must have been made for `fleet` and `inputs`.
 pub fn explain(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Explanation {
+    explain_routes(fleet, inputs, plan, |_| true)
+}
+
+/// The same for the routes that are `wanted`.
+pub fn explain_routes(fleet: &Fleet, inputs: &Inputs, plan: &Plan, wanted: impl Fn(&Route) -> bool) -> Explanation {
     Explanation {
-        status: plan.status.name(),
+        status: plan.status.name().to_owned(),
         objective_ms: plan.objective_ms,
+        latency_ms: plan.latency_ms,
         gap_frac: plan.certificate.gap_frac,
-        routes: plan.routes.iter().map(|route| explain_route(fleet, inputs, plan, route)).collect(),
+        routes: plan.routes.iter().filter(|route| wanted(route)).map(|route| explain_route(fleet, inputs, plan, route)).collect(),
     }
 }
 

@@ -15,7 +15,11 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{PREFACE}")?;
         let gap = gap_percent(self.gap_frac);
-        writeln!(f, "{}: {:.1} ms mean latency; no weights are better by more than {gap}", self.status, self.objective_ms)?;
+        write!(f, "{}: {:.1} ms mean latency", self.status, self.latency_ms)?;
+        if self.latency_ms != self.objective_ms {
+            write!(f, ", which costs {:.1} ms by the classes' weights, as does all below", self.objective_ms)?;
+        }
+        writeln!(f, "; no weights are better by more than {gap}")?;
         for route in &self.routes {
             write!(f, "\n{route}")?;
         }

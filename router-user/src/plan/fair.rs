@@ -157,7 +157,7 @@ pub(super) fn served(problem: &Problem<'_>) -> Option<Vec<f64>> {
         let mut open: Vec<usize> = (0..demand.len()).filter(|&at| priority(at) == level).collect();
         // Each pass ends at least one demand's rise.
         while !open.is_empty() {
-            let (share, stuck) = risen(&mut network, problem, &fixed, &open, &demand);
+            let (share, stuck) = risen(&mut network, problem, 1.0, &fixed, &open, &demand);
             open.retain(|&at| {
                 if stuck[at] {
                     fixed[at] = share * demand[at];
@@ -167,6 +167,18 @@ pub(super) fn served(problem: &Problem<'_>) -> Option<Vec<f64>> {
         }
     }
     Some(fixed.iter().zip(&problem.demands).map(|(work, demand)| work / demand.request.work).collect())
+}
+
+/// The largest factor by which all demand can be multiplied and still be served; 0 where some can have nothing at all.
+pub(super) fn growth(problem: &Problem<'_>) -> f64 {
+    let mut network = Network::new(problem);
+    let demand = works(problem);
+    let (all, open): (f64, Vec<usize>) = (demand.iter().sum(), (0..demand.len()).collect());
+    let room: f64 = problem.pools.iter().map(|pool| (pool.cost.capacity_rps - pool.pinned.work).max(0.0)).sum();
+    if all <= 0.0 {
+        return 1.0;
+    }
+    risen(&mut network, problem, room / all, &vec![0.0; demand.len()], &open, &demand).0
 }
 
 /// Completes `flow_rps`, one per arc and within every capacity, so that each demand gets what is `wanted` of it, as far as that fits.
@@ -191,12 +203,19 @@ pub(super) fn complete(problem: &Problem<'_>, wanted: &[f64], flow_rps: &mut [f6
     }
 }
 
-/// The largest share at which all of `open` can be served beside what is `fixed`, and who of them can then be served no more.
+/// The largest share up to `most` at which all of `open` can be served beside what is `fixed`, and who of them can then be served no more.
 ///
 /// Each step asks for a share and, if it cannot be had, takes the one that the cut in the way allows: a few steps, since cuts only
 /// get smaller (Newton's method on a concave function with finitely many pieces).
-fn risen(network: &mut Network, problem: &Problem<'_>, fixed: &[f64], open: &[usize], demand: &[f64]) -> (f64, Vec<bool>) {
-    let mut share = 1.0_f64;
+fn risen(
+    network: &mut Network,
+    problem: &Problem<'_>,
+    most: f64,
+    fixed: &[f64],
+    open: &[usize],
+    demand: &[f64],
+) -> (f64, Vec<bool>) {
+    let mut share = most;
     let mut stuck = vec![false; demand.len()];
     loop {
         let mut wanted = fixed.to_vec();

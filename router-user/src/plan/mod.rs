@@ -27,9 +27,11 @@ mod outcome;
 pub mod planner;
 mod pools;
 mod problem;
+pub mod regions;
 pub mod report;
 mod solve;
 pub mod steady;
+pub mod transition;
 pub mod whatif;
 
 pub use evaluate::{EngineEvaluation, Evaluation, evaluate, nearest};

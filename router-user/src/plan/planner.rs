@@ -3,12 +3,15 @@
 //! Moved traffic loses its caches, so held weights stay unless a plan beats them by more than measurement noise, or they are no longer
 //! legal. The answer carries its reason.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::model::{EngineId, Fleet};
 
+use super::assemble::with_evaluation;
 use super::check::{self, Violation};
-use super::{Evaluation, Inputs, Plan, RouteWeights, evaluate};
+use super::transition::{self, Passage};
+use super::{Evaluation, Inputs, Plan, RouteWeight, RouteWeights, evaluate};
 
 /// Share of the mean latency by which a plan must be better than the held weights.
 pub const EPSILON_FRAC: f64 = 1e-3;
@@ -16,10 +19,29 @@ pub const EPSILON_FRAC: f64 = 1e-3;
 /// Share of all demand by which shed must differ before it counts: the resolution of a measured demand.
 const SHED_FRAC: f64 = 1e-3;
 
+/// A step below this share of the way is not worth a snapshot.
+const LEAST_STEP_FRAC: f64 = 0.02;
+
+/// The same where what is refused has to change: some of it is done even where a full engine leaves no room to change over in.
+const LEAST_SHED_STEP_FRAC: f64 = 0.1;
+
 /// What to do with a new plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     Publish(Reason),
+    /// The plan is wanted for a reason, but the whole way to it would overfill an engine while some data planes have gone it and some
+    /// have not: these weights are on the way, and the next plan goes on from them.
+    Step {
+        reason: Reason,
+        engine: String,
+        frac: f64,
+        weights: Vec<RouteWeights>,
+    },
+    /// The held weights stay, although the plan is better: not even a step towards it has room at this engine.
+    Blocked {
+        reason: Reason,
+        engine: String,
+    },
     /// The held weights stay: the plan's mean latency is better by only `gain_frac` of theirs.
     Keep {
         gain_frac: f64,
@@ -52,14 +74,54 @@ pub fn decide(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, pla
     };
     let after = evaluate(fleet, inputs, &plan.weights());
     if let Some(reason) = shed_differs(fleet, inputs, held, plan, &before, &after) {
-        return Decision::Publish(reason);
+        return safely(fleet, inputs, held, plan, reason);
     }
     let gain_frac = if before.cost_ms > 0.0 { 1.0 - after.cost_ms / before.cost_ms } else { 0.0 };
     // A plan in a hurry replaces what cannot stay, and nothing else.
     if gain_frac > EPSILON_FRAC && !plan.is_greedy {
-        return Decision::Publish(Reason::Better { held_ms: before.cost_ms, plan_ms: after.cost_ms, gain_frac });
+        let reason = Reason::Better { held_ms: before.cost_ms, plan_ms: after.cost_ms, gain_frac };
+        return safely(fleet, inputs, held, plan, reason);
     }
     Decision::Keep { gain_frac }
+}
+
+/// The plan, or as much of the way to it as overfills no engine while data planes differ.
+fn safely(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], plan: &Plan, reason: Reason) -> Decision {
+    let next = plan.weights();
+    let Passage { frac, engine: Some(engine) } = transition::passage(fleet, inputs, held, &next) else {
+        return Decision::Publish(reason);
+    };
+    // Who is refused cannot wait for room that a full fleet without headroom never has.
+    let least = if matches!(reason, Reason::Shed { .. }) { LEAST_SHED_STEP_FRAC } else { 0.0 };
+    let (frac, engine) = (frac.max(least), fleet.engines[engine.index()].name.clone());
+    if frac < LEAST_STEP_FRAC {
+        return Decision::Blocked { reason, engine };
+    }
+    let weights = transition::towards(fleet, held, &next, frac);
+    Decision::Step { reason, engine, frac, weights }
+}
+
+impl Decision {
+    /// What is to be published of `plan`: itself, the weights on the way to it, or nothing.
+    pub fn publishes<'p>(&self, fleet: &Fleet, inputs: &Inputs, plan: &'p Plan) -> Option<Cow<'p, Plan>> {
+        match self {
+            Self::Publish(_) => Some(Cow::Borrowed(plan)),
+            Self::Step { weights, .. } => Some(Cow::Owned(with_weights(fleet, inputs, plan, weights))),
+            Self::Blocked { .. } | Self::Keep { .. } => None,
+        }
+    }
+}
+
+/// `plan` with other weights; prices stay the plan's own.
+fn with_weights(fleet: &Fleet, inputs: &Inputs, plan: &Plan, weights: &[RouteWeights]) -> Plan {
+    let mut plan = plan.clone();
+    for (route, new) in plan.routes.iter_mut().zip(weights) {
+        let served = route.demand_rps * (1.0 - new.shed_frac);
+        route.shed_rps = route.demand_rps - served;
+        let share = |&(engine, weight): &(EngineId, f64)| RouteWeight { engine, weight, rps: weight * served };
+        route.weights = new.weights.iter().map(share).collect();
+    }
+    with_evaluation(plan, &evaluate(fleet, inputs, weights))
 }
 
 /// Whether the plan sheds a noticeably different amount, in all or of any one priority.
@@ -108,10 +170,29 @@ pub fn moved_frac(inputs: &Inputs, before: &[RouteWeights], after: &[RouteWeight
     if total > 0.0 { moved / 2.0 / total } else { 0.0 }
 }
 
+impl Decision {
+    /// Why something is published, or would be; empty where nothing is gained.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Publish(reason) | Self::Blocked { reason, .. } => reason.to_string(),
+            Self::Step { reason, frac, .. } => format!("{:.0} % of the way: {reason}", frac * 100.0),
+            Self::Keep { .. } => String::new(),
+        }
+    }
+}
+
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Publish(reason) => write!(f, "publish: {reason}"),
+            Self::Step { reason, engine, frac, .. } => {
+                let percent = frac * 100.0;
+                write!(
+                    f,
+                    "publish {percent:.0} % of the way, as more could overfill {engine} until all have the weights: {reason}"
+                )
+            }
+            Self::Blocked { reason, engine } => write!(f, "keep: {engine} has no room to change over, though {reason}"),
             Self::Keep { gain_frac } => {
                 let limit = EPSILON_FRAC * 100.0;
                 write!(f, "keep: the new plan is better by {:.3} %, moving traffic wants {limit} %", gain_frac * 100.0)

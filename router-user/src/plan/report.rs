@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::model::{ClusterId, EngineId, Fleet};
 
 use super::bill::shed_bill;
+use super::regions::{RegionLoss, region_losses};
 use super::{Inputs, NEGLIGIBLE_RPS, Plan, Status};
 
 /// Share by which a mean round trip may be above its budget: what the solver's own tolerance makes of it.
@@ -30,6 +31,8 @@ pub struct Solution {
     /// Clusters whose mean round trip is above their budget, because less would shed requests, or move too many at once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub detours: Vec<DetourRow>,
+    /// What the loss of each region would mean.
+    pub regions: Vec<RegionLoss>,
     pub engines: Vec<EngineRow>,
     pub solve_ms: f64,
     pub certificate: CertificateRow,
@@ -132,6 +135,7 @@ pub fn solution(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Solution {
         shed: shed.collect(),
         shed_bill: shed_bill(fleet, inputs, plan),
         detours: detours(fleet, inputs, plan),
+        regions: region_losses(fleet, inputs),
         engines: engines.collect(),
         solve_ms: plan.solve_ms,
         certificate: CertificateRow {
@@ -143,6 +147,14 @@ pub fn solution(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Solution {
             rounds: certificate.rounds,
             components: certificate.components,
         },
+    }
+}
+
+impl std::fmt::Display for DetourRow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { cluster, mean_rtt_ms, budget_ms } = self;
+        let why = "less would shed requests, or move too many at once";
+        write!(f, "cluster {cluster}: {mean_rtt_ms:.1} ms mean round trip, above its budget of {budget_ms} ms; {why}")
     }
 }
 
@@ -208,16 +220,12 @@ pub fn table(fleet: &Fleet, inputs: &Inputs, plan: &Plan, nearest: &super::Evalu
     for row in &solution.shed {
         line(format_args!("{:cluster$}  {:class$}  {:engine$}  {:>7}  {:>10.2}", row.cluster, row.class, "(shed)", "", row.rps));
     }
-    for row in &solution.detours {
-        let (mean, budget) = (row.mean_rtt_ms, row.budget_ms);
-        line(format_args!(
-            "\ncluster {}: {mean:.1} ms mean round trip, above its budget of {budget} ms; less would shed requests, or move too many",
-            row.cluster
-        ));
-    }
+    solution.detours.iter().for_each(|row| line(format_args!("\n{row}")));
     if !solution.shed_bill.is_empty() {
         line(format_args!("\n{}", solution.shed_bill.join("\n")));
     }
+    line(format_args!(""));
+    solution.regions.iter().for_each(|loss| line(format_args!("{loss}")));
     let head =
         format!("{:>10}  {:>10}  {:>11}  {:>10}  {:>9}", "requests/s", "capacity", "utilisation", "latency ms", "price ms");
     line(format_args!("\n{:engine$}  {head}", "engine"));

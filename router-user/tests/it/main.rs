@@ -15,6 +15,7 @@ mod plan_flow;
 mod plan_laws;
 mod plan_optimum;
 mod plan_oracle;
+mod plan_passage;
 mod plan_program;
 mod plan_text;
 mod plan_whatif;
