@@ -55,6 +55,8 @@ fn plan(out: &mut Exposition, snapshot: &Snapshot) {
 fn control(out: &mut Exposition, status: &crate::control::ControlStatus) {
     out.gauge("ilb_control_leads", "1 while this controller publishes, 0 while it stands by for another.")
         .sample(&[], u8::from(status.stands_by.is_none()));
+    out.gauge("ilb_control_trial", "1 while a plan is on trial in the canary's cluster.")
+        .sample(&[], u8::from(status.trial.is_some()));
     out.counter("ilb_control_plans_total", "Plans made.").sample(&[], status.plans);
     out.counter("ilb_control_published_total", "Plans published.").sample(&[], status.published);
     out.counter("ilb_control_failures_total", "Plans that failed; the previous weights stayed.").sample(&[], status.failures);
