@@ -102,7 +102,8 @@ async fn swing(store: EtcdStore) {
             arrivals: vec![("chat".to_owned(), arrivals)],
             ..DemandReport::default()
         };
-        store.report(&report).await.expect("etcd was there all the time");
+        // A report may be late on a busy machine, or meet an etcd that has just been started; the next one comes anyhow.
+        let _ = store.report(&report).await;
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
 }
