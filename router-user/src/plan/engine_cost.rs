@@ -2,8 +2,8 @@
 
 use crate::model::{EngineId, Fleet, Profile};
 
-use super::Inputs;
 use super::load::Load;
+use super::{Inputs, bursts};
 
 /// How long an overload is assumed to last before capacity is added: about what an inference server needs to be placed, started and
 /// to load its weights. Until then the queue of an engine with load above capacity only grows.
@@ -29,6 +29,8 @@ pub(super) struct EngineCost<'a> {
     /// Replicas per ready replica: a load on part of the replicas is felt as this much more on all. 0 when none is ready.
     stretch: f64,
     pub(super) capacity_rps: f64,
+    /// What bursts add to TTFT, in ms, where the load is half of the capacity.
+    burst_ms: f64,
 }
 
 /// One linear piece of an engine's cost: up to `width_rps` more load for `slope_ms` each.
@@ -42,7 +44,12 @@ impl<'a> EngineCost<'a> {
     pub(super) fn new(fleet: &'a Fleet, inputs: &Inputs, engine: EngineId) -> Self {
         let (ready, replicas) = (inputs.ready[engine.index()], fleet.engines[engine.index()].replicas);
         let stretch = if ready == 0 { 0.0 } else { f64::from(replicas) / f64::from(ready) };
-        Self { profile: fleet.profile_of(engine), stretch, capacity_rps: inputs.capacity_rps(fleet, engine) }
+        Self {
+            profile: fleet.profile_of(engine),
+            stretch,
+            capacity_rps: inputs.capacity_rps(fleet, engine),
+            burst_ms: inputs.burst_ms[engine.index()],
+        }
     }
 
     /// Engines of one profile as one, at equal utilisation: the load of each is felt on its own ready replicas.
@@ -56,6 +63,7 @@ impl<'a> EngineCost<'a> {
             profile: fleet.profile_of(members[0]),
             stretch: if whole > 0.0 { 1.0 / whole } else { 0.0 },
             capacity_rps: members.iter().map(|&engine| inputs.capacity_rps(fleet, engine)).sum(),
+            burst_ms: inputs.burst_ms[members[0].index()],
         }
     }
 
@@ -65,7 +73,7 @@ impl<'a> EngineCost<'a> {
 
     /// Time to the first token, in ms.
     pub(super) fn ttft_ms(&self, load_rps: f64) -> f64 {
-        self.profile.ttft_ms.value(load_rps * self.stretch)
+        self.profile.ttft_ms.value(load_rps * self.stretch) + self.burst_ms * bursts::wait(self.utilisation(load_rps))
     }
 
     /// Time between tokens, in ms.
@@ -108,8 +116,18 @@ impl<'a> EngineCost<'a> {
 
     /// Growth of the cost of `of` to the right of `load_rps`, in ms per unit of work/s.
     pub(super) fn slope_ms(&self, load_rps: f64, of: Load) -> f64 {
-        let at = load_rps * self.stretch;
-        of.cost(self.profile.ttft_ms.slope(at), self.profile.tbot_ms.slope(at)) * self.stretch
+        of.cost(self.ttft_slope(load_rps), self.profile.tbot_ms.slope(load_rps * self.stretch)) * self.stretch
+    }
+
+    /// Growth of TTFT to the right of `load_rps`, in ms for each request/s on all replicas.
+    fn ttft_slope(&self, load_rps: f64) -> f64 {
+        let bursts = self.burst_ms * bursts::slope(self.utilisation(load_rps)) / self.profile.capacity_rps;
+        self.profile.ttft_ms.slope(load_rps * self.stretch) + bursts
+    }
+
+    /// Load as a share of what the profile calls full, without headroom.
+    fn utilisation(&self, load_rps: f64) -> f64 {
+        load_rps * self.stretch / self.profile.capacity_rps
     }
 
     /// The knot of the profile that `load_rps` is at, and by how much the cost of one more request jumps there, in ms.
@@ -119,16 +137,21 @@ impl<'a> EngineCost<'a> {
         Some((at, self.marginal_ms(at + near, mix) - self.marginal_ms(at - near, mix)))
     }
 
-    /// Knots of the profile as loads of this engine, strictly between `from` and `to`.
+    /// Knots of the profile and of bursts as loads of this engine, strictly between `from` and `to`.
     fn knots(&self, from: f64, to: f64) -> impl Iterator<Item = f64> + '_ {
         let curves = [&self.profile.ttft_ms, &self.profile.tbot_ms];
-        let loads = curves.into_iter().flat_map(|curve| curve.knots()).map(|&(load, _)| load / self.stretch);
-        loads.filter(move |&load| load > from && load < to)
+        let loads = curves.into_iter().flat_map(|curve| curve.knots()).map(|&(load, _)| load);
+        let loads = loads.chain(self.burst_knots().iter().map(|&(share, _)| share * self.profile.capacity_rps));
+        loads.map(|load| load / self.stretch).filter(move |&load| load > from && load < to)
+    }
+
+    fn burst_knots(&self) -> &'static [(f64, f64)] {
+        if self.burst_ms > 0.0 { &bursts::KNOTS } else { &[] }
     }
 
     /// How many segments [`Self::segments`] returns, whatever its arguments.
     pub(super) fn segment_count(&self) -> usize {
-        let knots = self.profile.ttft_ms.knots().len() + self.profile.tbot_ms.knots().len();
+        let knots = self.profile.ttft_ms.knots().len() + self.profile.tbot_ms.knots().len() + self.burst_knots().len();
         if self.is_ready() { BREAKPOINTS.len() + REFINED.len() + knots } else { 0 }
     }
 
@@ -201,7 +224,7 @@ mod tests {
     fn segments_are_convex_lie_on_the_curve_and_keep_their_number() {
         let profile = profile();
         for (stretch, capacity_rps, from) in [(1.0, 100.0, 0.0), (2.0, 50.0, 0.0), (4.0, 20.0, 7.5), (1.0, 90.0, 95.0)] {
-            let cost = EngineCost { profile: &profile, stretch, capacity_rps };
+            let cost = EngineCost { profile: &profile, stretch, capacity_rps, burst_ms: 40.0 * (stretch - 1.0) };
             for (around, half_width) in [(0.0, 0.0), (capacity_rps / 2.0, 1e-3), (capacity_rps, 40.0)] {
                 let segments = cost.segments(from, MIX, around, half_width);
                 assert_eq!(segments.len(), cost.segment_count());
@@ -226,7 +249,8 @@ mod tests {
             let ttft_ms = Curve::new(vec![(0.0, 50.0), (knot, 50.0 + 0.3 * knot), (knot + 50.0, 1_000.0)]).expect("convex");
             let profile = Profile { ttft_ms, ..profile() };
             let stretch = f64::from(nth % 12 + 11) / 11.0;
-            let cost = EngineCost { profile: &profile, stretch, capacity_rps: 100.0 / stretch };
+            let cost =
+                EngineCost { profile: &profile, stretch, capacity_rps: 100.0 / stretch, burst_ms: f64::from(nth % 3) * 20.0 };
             let turns = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0].map(|share| cost.marginal_ms(share * cost.capacity_rps, MIX));
             for price in turns.into_iter().chain([0.0, 1e6]) {
                 for from in [0.0, 30.0 / stretch, 120.0 / stretch] {

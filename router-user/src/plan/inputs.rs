@@ -21,6 +21,10 @@ pub struct Inputs {
     pub move_price_ms: Vec<f64>,
     /// Largest share of the demand that one plan may move, in (0, 1], while the weights in force break no rule.
     pub move_limit_frac: f64,
+    /// What bursts add to the TTFT of each engine, in ms, when it is half full; finite, >= 0. docs/model.md, section 10.
+    pub burst_ms: Vec<f64>,
+    /// Load, in requests/s, above which an engine is not to be filled although its capacity is larger; finite, >= 0.
+    pub load_limit_rps: Vec<Option<f64>>,
     /// What an operator has fixed; at most one per (cluster, class).
     pub pins: Vec<Pin>,
 }
@@ -54,6 +58,10 @@ pub enum InputError {
     MovePrice { class: String, found: f64 },
     #[error("limit of movement is {found}, wanted a share of demand in (0, 1]")]
     MoveLimit { found: f64 },
+    #[error("what bursts add at engine {engine:?} is {found} ms, wanted a finite number >= 0")]
+    Burst { engine: String, found: f64 },
+    #[error("limit of the load of engine {engine:?} is {found} requests/s, wanted a finite number >= 0")]
+    LoadLimit { engine: String, found: f64 },
     #[error("pin of class {class:?} in cluster {cluster:?} {problem}")]
     Pin { cluster: String, class: String, problem: String },
 }
@@ -68,6 +76,8 @@ impl Inputs {
             headroom_frac: 0.0,
             move_price_ms: fleet.classes.iter().map(|class| class.move_price_ms).collect(),
             move_limit_frac: MOVE_LIMIT_FRAC,
+            burst_ms: vec![0.0; fleet.engines.len()],
+            load_limit_rps: vec![None; fleet.engines.len()],
             pins: Vec::new(),
         }
     }
@@ -78,10 +88,11 @@ impl Inputs {
         fleet.ineligible(class, engine).or_else(too_far)
     }
 
-    /// Load an engine may be given, in requests/s; 0 when no replica is ready.
+    /// Load an engine may be given, in requests/s, within its limit; 0 when no replica is ready.
     pub fn capacity_rps(&self, fleet: &Fleet, engine: EngineId) -> f64 {
         let ready = f64::from(self.ready[engine.index()]) / f64::from(fleet.engines[engine.index()].replicas);
-        fleet.profile_of(engine).capacity_rps * ready * (1.0 - self.headroom_frac)
+        let capacity_rps = fleet.profile_of(engine).capacity_rps * ready * (1.0 - self.headroom_frac);
+        self.load_limit_rps[engine.index()].map_or(capacity_rps, |limit| capacity_rps.min(limit))
     }
 
     /// Forgets pins that name an engine which has since come to be too far away; returns how many.
@@ -140,6 +151,16 @@ impl Inputs {
         }
         if !(self.move_limit_frac > 0.0 && self.move_limit_frac <= 1.0) {
             return Err(InputError::MoveLimit { found: self.move_limit_frac });
+        }
+        shape("what bursts add", self.burst_ms.len(), engines)?;
+        shape("limits of load", self.load_limit_rps.len(), engines)?;
+        for (engine, (&burst, limit)) in fleet.engines.iter().zip(self.burst_ms.iter().zip(&self.load_limit_rps)) {
+            if !is_amount(burst) {
+                return Err(InputError::Burst { engine: engine.name.clone(), found: burst });
+            }
+            if let Some(found) = limit.filter(|&limit| !is_amount(limit)) {
+                return Err(InputError::LoadLimit { engine: engine.name.clone(), found });
+            }
         }
         self.validate_pins(fleet)
     }

@@ -10,6 +10,7 @@
 pub mod alternates;
 mod assemble;
 pub mod bill;
+mod bursts;
 pub mod check;
 mod engine_cost;
 mod evaluate;
@@ -41,7 +42,7 @@ pub use outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, RouteWeight
 pub use solve::SolveError;
 
 /// Demand that is none to the program, in requests/s: one request in twelve days, and ten times the solver's own tolerance.
-const NEGLIGIBLE_RPS: f64 = 1e-6;
+pub const NEGLIGIBLE_RPS: f64 = 1e-6;
 
 /// Smallest share of an amount that is not the solver's rounding.
 const ROUNDING_FRAC: f64 = 1e-7;

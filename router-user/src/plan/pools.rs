@@ -35,8 +35,9 @@ struct Kind<'f> {
     profile: usize,
     models: Vec<&'f str>,
     tags: &'f Tags,
-    /// Round-trip times from every cluster, as bits.
+    /// Round-trip times from every cluster, and what bursts add, as bits.
     rtt: Vec<u64>,
+    burst: u64,
 }
 
 impl<'a> Pool<'a> {
@@ -67,7 +68,7 @@ impl<'a> Pool<'a> {
 
 /// The pools of a fleet in the order of their first members' names. `pinned` is what pins put on each engine, and the memory it takes.
 ///
-/// An engine with a pinned load, or without a ready replica, is a pool of its own.
+/// An engine with a pinned load, with a limit of its own, or without a ready replica, is a pool of its own.
 pub(super) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[(Load, f64)]) -> Vec<Pool<'a>> {
     let mut by_name: Vec<EngineId> = fleet.engine_ids().collect();
     by_name.sort_by(|&a, &b| fleet.engines[a.index()].name.cmp(&fleet.engines[b.index()].name));
@@ -75,14 +76,16 @@ pub(super) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[(Load, f64)
     let mut group_of: HashMap<Kind<'_>, usize> = HashMap::new();
     for id in by_name {
         let engine = &fleet.engines[id.index()];
-        if inputs.ready[id.index()] == 0 || pinned[id.index()].0.work > 0.0 {
+        let is_limited = inputs.load_limit_rps[id.index()].is_some();
+        if inputs.ready[id.index()] == 0 || is_limited || pinned[id.index()].0.work > 0.0 {
             groups.push(vec![id]);
             continue;
         }
         let mut models: Vec<&str> = engine.models.iter().map(String::as_str).collect();
         models.sort_unstable();
         let rtt = inputs.rtt_ms.iter().map(|row| row[id.index()].to_bits()).collect();
-        let kind = Kind { region: &engine.region, profile: engine.profile, models, tags: &engine.tags, rtt };
+        let burst = inputs.burst_ms[id.index()].to_bits();
+        let kind = Kind { region: &engine.region, profile: engine.profile, models, tags: &engine.tags, rtt, burst };
         let at = *group_of.entry(kind).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
@@ -155,5 +158,9 @@ mod tests {
         assert_eq!(count(&fleet, &inputs, &[(Load::default(), 0.0); 4]), 3, "a distance");
         inputs.ready[0] = 0;
         assert_eq!(count(&fleet, &inputs, &[(Load::default(), 0.0); 4]), 4, "no ready replica");
+        inputs = Inputs { burst_ms: vec![0.0, 1.0, 0.0, 0.0], ..Inputs::from_fleet(&fleet) };
+        assert_eq!(count(&fleet, &inputs, &[(Load::default(), 0.0); 4]), 3, "other bursts");
+        inputs = Inputs { load_limit_rps: vec![None, Some(5.0), None, None], ..Inputs::from_fleet(&fleet) };
+        assert_eq!(count(&fleet, &inputs, &[(Load::default(), 0.0); 4]), 3, "a limit");
     }
 }

@@ -26,13 +26,27 @@ impl SteadyRtt {
     pub fn observe(&mut self, measured_ms: &[Vec<f64>]) -> usize {
         let mut changed = 0;
         let pairs = self.held_ms.iter_mut().flatten().zip(measured_ms.iter().flatten());
-        for (held, &measured) in pairs.filter(|(_, measured)| measured.is_finite() && **measured >= 0.0) {
-            if (measured - *held).abs() > RTT_BAND_MS.max(RTT_BAND_FRAC * *held) {
+        for (held, &measured) in pairs {
+            if Self::has_left(*held, measured) {
                 *held = measured.round();
                 changed += 1;
             }
         }
         changed
+    }
+
+    /// Takes the measurement of one cluster and engine.
+    pub fn observe_one(&mut self, cluster: usize, engine: usize, measured_ms: f64) {
+        let held = &mut self.held_ms[cluster][engine];
+        if Self::has_left(*held, measured_ms) {
+            *held = measured_ms.round();
+        }
+    }
+
+    /// Whether a measurement is outside the dead band of the value that is held; what is not finite and >= 0 is no measurement.
+    pub fn has_left(held_ms: f64, measured_ms: f64) -> bool {
+        let is_measurement = measured_ms.is_finite() && measured_ms >= 0.0;
+        is_measurement && (measured_ms - held_ms).abs() > RTT_BAND_MS.max(RTT_BAND_FRAC * held_ms)
     }
 
     /// What plans are to be made with.
