@@ -67,7 +67,10 @@ impl<S: Stream> Session<'_, S> {
     ) -> Next {
         let worker = self.worker;
         let config = &worker.config;
-        view.count_arrival(asked.class);
+        // Refused requests are demand too; but what comes back because it was refused would be counted twice.
+        if !request.is_repeated {
+            view.count_arrival(asked.class);
+        }
         worker.budget.borrow_mut().earn(worker.timers.coarse());
         let route = &view.routes.classes[asked.class.index()];
         let key = asked.affinity.unwrap_or_else(|| worker.random());

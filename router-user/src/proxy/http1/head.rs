@@ -79,6 +79,8 @@ pub enum Field {
     RequestId,
     SessionId,
     ContentType,
+    /// How often the client has sent this request before, as OpenAI's client libraries say.
+    RetryCount,
     IlbClass,
     IlbRequire,
     /// Other x-ilb-*: ours, so neither a client nor an engine may set them.
@@ -103,6 +105,7 @@ pub fn classify(name: &str) -> Field {
         13 if is("x-ilb-require") => Field::IlbRequire,
         14 if is("content-length") => Field::ContentLength,
         16 if is("proxy-connection") => Field::Hop,
+        23 if is("x-stainless-retry-count") => Field::RetryCount,
         17 if is("transfer-encoding") => Field::TransferEncoding,
         n if n > 6 && name.as_bytes()[..6].eq_ignore_ascii_case(b"x-ilb-") => Field::Ilb,
         _ => Field::Other,

@@ -30,6 +30,8 @@ pub struct Request {
     /// Whether the client wants to use the connection again.
     pub keep_alive: bool,
     pub expects_continue: bool,
+    /// Whether the client says that it has sent it before.
+    pub is_repeated: bool,
     pub request_id: Range<usize>,
     /// Affinity key of the session header.
     pub session: Option<u64>,
@@ -79,6 +81,7 @@ pub fn parse(
         length: Length::Unknown,
         keep_alive: false,
         expects_continue: false,
+        is_repeated: false,
         request_id: 0..0,
         session: None,
         class: None,
@@ -107,6 +110,7 @@ pub fn parse(
                 request.session.get_or_insert_with(|| affinity::key(Source::Session, header.value));
             }
             Field::SessionId => {}
+            Field::RetryCount => request.is_repeated |= header.value != b"0",
             Field::IlbClass => request.class = Some(own_field(header.value)?),
             Field::IlbRequire => {
                 let asked = own_field(header.value)?;
@@ -132,7 +136,9 @@ pub fn parse(
     let had_id = request.request_id.end > 0;
     for (header, field) in parsed.headers.iter().zip(fields) {
         match field {
-            Field::Other | Field::ContentType | Field::Host | Field::SessionId if !hop.nominates(header.name) => {
+            Field::Other | Field::ContentType | Field::Host | Field::SessionId | Field::RetryCount
+                if !hop.nominates(header.name) =>
+            {
                 put_field(wire, header.name, header.value);
             }
             Field::RequestId => {
