@@ -169,6 +169,7 @@ async fn start_data(
         contact: data::Contact::new(clock),
         fleet: config.fleet.clone(),
         reservations: Default::default(),
+        distances: data::Distances::default(),
         installing: Default::default(),
         controller_error: Default::default(),
     });
@@ -178,6 +179,9 @@ async fn start_data(
     tokio::spawn(data::follow(Arc::clone(&role), source.clone(), store));
     tokio::spawn(data::doubt(Arc::clone(&role), config.store.stale_after));
     tokio::spawn(data::watch_losses(Arc::clone(&role)));
+    if config.control.measured_rtt {
+        tokio::spawn(data::measure_distances(Arc::clone(&role), clock));
+    }
     tokio::spawn(data::report_demand(Arc::clone(&role), source, clock, config.control.period));
     if role.kernel.is_some() {
         tokio::spawn(maintain_kernel(Arc::clone(&role)));

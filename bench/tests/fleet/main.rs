@@ -119,3 +119,18 @@ fn sessions_stick_and_weights_set_by_hand_hold_until_taken_back() {
         world.until(|world| (first(world) - 0.5).abs() > 1e-6).await;
     });
 }
+
+#[test]
+fn distances_that_are_measured_replace_those_in_the_file() {
+    run(async || {
+        // The file says 1 ms to each of three equal engines; the second is in truth 60 ms away.
+        let world = World::start_with("measured_rtt = true\n", &[(1, 60)]).await;
+        let weight = |world: &World| world.weights().iter().find(|(engine, _)| engine == "e2").map_or(0.0, |(_, weight)| *weight);
+        assert!(weight(&world) > 0.2, "{:?}", world.weights());
+        // Three measurements make a step of 25 ms and more, and two steps are needed; until then the control plane says what it doubts.
+        let says = |world: &World| String::from_utf8(world.ask("control.sock", &["status"]).stdout).expect("UTF-8");
+        let is_doubted = |world: &World| says(world).contains("measures another distance to engine e2");
+        world.until_within(Duration::from_secs(60), is_doubted).await;
+        world.until_within(Duration::from_secs(60), |world| weight(world) < 0.01 && !is_doubted(world)).await;
+    });
+}

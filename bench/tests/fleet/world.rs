@@ -15,6 +15,8 @@ pub(crate) struct World {
     pub(crate) engines: Vec<Option<Child>>,
     pub(crate) control: Option<Child>,
     pub(crate) proxy: Option<Child>,
+    relays: Vec<Child>,
+    via: Vec<String>,
     folder: tempfile::TempDir,
     file: PathBuf,
     admin: SocketAddr,
@@ -23,13 +25,28 @@ pub(crate) struct World {
 impl World {
     /// Starts everything and waits until the proxy serves a snapshot that the controller has published.
     pub(crate) async fn start() -> Self {
+        Self::start_with("", &[]).await
+    }
+
+    /// The same with more lines for `[control]`, and with engines that are reached by a relay of that many ms.
+    pub(crate) async fn start_with(control_lines: &str, far: &[(usize, u32)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let addresses = process::free_addresses(7).expect("free ports");
+        let addresses = process::free_addresses(7 + far.len()).expect("free ports");
         let (engines, rest) = addresses.split_at(3);
         let (front, admin, control) = (rest[0], rest[1], rest[2]);
         let file = folder.path().join("ilb.toml");
-        std::fs::write(&file, config(folder.path(), engines, front, admin, control, rest[3])).expect("writable");
-        let mut world = Self { front, engines: Vec::new(), control: None, proxy: None, folder, file, admin };
+        std::fs::write(&file, config(folder.path(), engines, front, admin, control, rest[3]) + control_lines).expect("writable");
+        let mut world = Self {
+            front,
+            engines: Vec::new(),
+            control: None,
+            proxy: None,
+            relays: Vec::new(),
+            via: Vec::new(),
+            folder,
+            file,
+            admin,
+        };
         for (number, &address) in engines.iter().enumerate() {
             let name = format!("e{}", number + 1);
             let mut command = world.command("ilb-bench", &format!("engine-{name}.log"));
@@ -37,6 +54,14 @@ impl World {
             let mut child = Child::spawn(&name, &mut command).expect("started");
             child.answers(address, "/health", 200).await.expect("the engine answers");
             world.engines.push(Some(child));
+        }
+        for (&(number, ms), relay) in far.iter().zip(&rest[4..]) {
+            let mut command = world.command("ilb-bench", "relay.log");
+            command.args(["relay", "--link", &format!("{relay}={}@{ms}", engines[number])]);
+            let mut child = Child::spawn("relay", &mut command).expect("started");
+            child.answers(*relay, "/health", 200).await.expect("the relay answers");
+            world.relays.push(child);
+            world.via.push(format!("e{}={relay}", number + 1));
         }
         let mut command = world.command("ilb", "control.log");
         command.args(["control", "-c"]).arg(&world.file).arg("--socket").arg(world.folder.path().join("control.sock"));
@@ -52,6 +77,7 @@ impl World {
     pub(crate) async fn start_proxy(&mut self) {
         let mut command = self.command("ilb", "proxy.log");
         command.args(["proxy", "-c"]).arg(&self.file);
+        command.args(self.via.iter().flat_map(|via| ["--via", via]));
         let mut child = Child::spawn("proxy", &mut command).expect("started");
         child.answers(self.admin, "/readyz", 200).await.expect("the proxy is ready");
         self.proxy = Some(child);
@@ -93,9 +119,13 @@ impl World {
 
     /// Waits for something that the processes are about to do.
     pub(crate) async fn until(&self, is_so: impl Fn(&Self) -> bool) {
-        let give_up = bench::clock::now() + Duration::from_secs(20);
+        self.until_within(Duration::from_secs(20), is_so).await;
+    }
+
+    pub(crate) async fn until_within(&self, patience: Duration, is_so: impl Fn(&Self) -> bool) {
+        let give_up = bench::clock::now() + patience;
         while !is_so(self) {
-            assert!(bench::clock::now() < give_up, "it did not happen within 20 s; logs:\n{}", self.logs());
+            assert!(bench::clock::now() < give_up, "it did not happen within {patience:?}; logs:\n{}", self.logs());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -173,13 +203,13 @@ listen = ["{front}"]
 socket = "{folder}/proxy.sock"
 listen = "{admin}"
 
+[store]
+dir = "{folder}/snapshots"
+
 [control]
 listen = "{control}"
 period = "500ms"
 health_period = "200ms"
-
-[store]
-dir = "{folder}/snapshots"
 "#
     )
 }

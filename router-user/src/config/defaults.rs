@@ -28,6 +28,9 @@ pub(super) const HEADROOM_FRAC: f64 = 0.0;
 /// A prefill of a thousand tokens that one request in ten would have found in a cache, at 20,000 tokens/s. To be replaced by what the
 /// hit shares of a fleet say.
 pub(super) const MOVE_PRICE_MS: f64 = 5.0;
+/// What somebody wrote down may be about more than time, such as the price of a link; and where nothing is far, as on one machine, it is
+/// the only distance there is.
+pub(super) const MEASURED_RTT: bool = false;
 /// Two failed probes take an engine out of the plan: about two seconds, long after the data planes have stopped using it.
 pub(super) const HEALTH_PERIOD: Duration = Duration::from_secs(1);
 /// What engines say of themselves corrects the plan within a few periods. Faster than that, a page of metrics costs an engine more than it

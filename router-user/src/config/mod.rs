@@ -61,6 +61,8 @@ pub struct Control {
     pub headroom_frac: f64,
     /// Largest share of the demand that one plan may move while the weights in force break no rule, above 0 to 1.
     pub move_limit_frac: f64,
+    /// Whether distances are what data planes measure; else they are what `[rtt_ms]` says.
+    pub measured_rtt: bool,
     pub health_period: Duration,
     /// Cluster in which a new plan is tried before the others follow; `None` publishes to all at once.
     pub canary: Option<ClusterId>,

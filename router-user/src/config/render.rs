@@ -76,6 +76,7 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
     writeln!(out, "[admin]\nsocket = {}\nlisten = \"{listen}\"\n", text(&admin.socket.to_string_lossy()))?;
     writeln!(out, "[control]\nperiod = {}\nlisten = \"{}\"", duration(control.period), control.listen)?;
     writeln!(out, "headroom = {}\nmove_limit = {}", control.headroom_frac, control.move_limit_frac)?;
+    writeln!(out, "measured_rtt = {}", control.measured_rtt)?;
     writeln!(out, "health_period = {}", duration(control.health_period))?;
     writeln!(out, "scrape_period = {}", duration(control.scrape_period.unwrap_or_default()))?;
     if let Some(canary) = control.canary {

@@ -105,6 +105,7 @@ pub(super) fn resolve(raw: &Raw, reader: &Reader<'_>) -> Option<Config> {
             listen,
             headroom_frac: checks.fraction(&control.headroom, defaults::HEADROOM_FRAC),
             move_limit_frac: checks.positive_fraction(&control.move_limit, MOVE_LIMIT_FRAC),
+            measured_rtt: control.measured_rtt.as_ref().map_or(defaults::MEASURED_RTT, |at| at.value),
             health_period: duration(&control.health_period, defaults::HEALTH_PERIOD),
             scrape_period: (!scrape_period.is_zero()).then_some(scrape_period),
             canary,

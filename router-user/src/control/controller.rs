@@ -320,9 +320,9 @@ impl Controller {
     }
 
     /// The inputs of the next plan. What is suspicious in them is logged once, and shown for as long as it lasts.
-    fn inputs(&mut self) -> Inputs {
+    fn inputs(&mut self, held: Option<&[RouteWeights]>) -> Inputs {
         let pins = self.pins.in_force(unix_ms(), &self.config.fleet);
-        let (inputs, suspicions) = self.measured.inputs(self.clock.now(), pins);
+        let (inputs, suspicions) = self.measured.inputs(self.clock.now(), pins, held);
         for Suspicion { subject, finding } in suspicions.iter().filter(|found| !self.status.suspicions.contains(found)) {
             tracing::warn!(subject, finding, "suspicious input");
         }
@@ -342,7 +342,7 @@ impl Controller {
             self.tell_status();
             return;
         }
-        let inputs = self.inputs();
+        let inputs = self.inputs(self.held_weights().as_deref());
         if let Err(failure) = self.settle(&inputs).await {
             tracing::error!(%failure, "a trial cannot be ended");
             self.status.failures += 1;

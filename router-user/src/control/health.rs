@@ -12,6 +12,8 @@ use crate::plan::Inputs;
 const REFUSALS: u32 = 2;
 /// Silences in a row that do. A machine that is short of CPU answers late, and to take its engine away then makes the others late too.
 const SILENCES: u32 = 5;
+/// Silences in a row after which it is not given more than most of its capacity.
+const LATE_SILENCES: u32 = 2;
 /// A probe without an answer for so long counts as silence.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Fraction of the fleet's capacity that silence may take out of the plan; beyond it, it is the probe that cannot be trusted.
@@ -53,6 +55,11 @@ impl Health {
             Answer::Silent => self.silences = self.silences.saturating_add(1),
         }
         (self.verdict() != before).then_some(self.verdict())
+    }
+
+    /// Whether several answers are missing, though not as many as make it silent.
+    pub(super) fn is_late(self) -> bool {
+        self.verdict() == Verdict::Ready && self.silences >= LATE_SILENCES
     }
 
     pub(super) fn verdict(self) -> Verdict {

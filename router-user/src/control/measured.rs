@@ -1,29 +1,45 @@
 //! Everything the control plane has measured, and the inputs of a plan made of it. Pure: `now` comes in, nothing is sent.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::demand::{DemandEstimate, ReportError};
+use super::bursts::BurstWaits;
+use super::caution::suspicion_of;
+use super::conduct::Conduct;
+use super::demand::{DemandEstimate, ReportError, Standing};
+use super::distances::Distances;
 use super::health::{self, Health, MOST_SILENT_FRAC, Probe, Verdict};
+use super::progress::Progress;
 use crate::config::Config;
-use crate::model::EngineId;
-use crate::plan::{Inputs, Pin};
+use crate::model::{ClusterId, EngineId};
+use crate::plan::{Inputs, Pin, RouteWeights};
 use crate::probe::{EngineSignals, Reading, Scrape};
 use crate::publish::store::DemandReport;
 
 /// What an engine said is believed for so many periods of asking; then it is unknown.
 const SCRAPES_BELIEVED: u32 = 3;
+/// A report that was refused is shown for so long.
+const REFUSED_SHOWN: Duration = Duration::from_secs(60);
 
 /// The control plane's measurements; owned by one task.
 #[derive(Debug)]
 pub struct Measured {
-    config: Arc<Config>,
-    demand: DemandEstimate,
-    health: Vec<Health>,
-    readings: Vec<Reading>,
+    pub(super) config: Arc<Config>,
+    /// Engines by name: a report may have thousands.
+    engines: HashMap<String, EngineId>,
+    pub(super) demand: DemandEstimate,
+    distances: Distances,
+    bursts: BurstWaits,
+    pub(super) health: Vec<Health>,
+    pub(super) readings: Vec<Reading>,
+    pub(super) progress: Vec<Progress>,
+    pub(super) conduct: Vec<Conduct>,
+    /// The last report of each cluster that was refused, and why.
+    refused: Vec<Option<(Duration, String)>>,
 }
 
 /// Something that was measured and is not believed, or believed with a reservation.
@@ -75,22 +91,52 @@ impl Measured {
     pub fn new(config: Arc<Config>) -> Self {
         let fleet = &config.fleet;
         let engines = fleet.engines.len();
-        let (health, readings) = (vec![Health::default(); engines], vec![Reading::default(); engines]);
-        Self { demand: DemandEstimate::new(fleet), health, readings, config }
+        Self {
+            engines: fleet.engine_ids().map(|engine| (fleet.engines[engine.index()].name.clone(), engine)).collect(),
+            demand: DemandEstimate::new(fleet, config.control.period),
+            distances: Distances::new(fleet),
+            bursts: BurstWaits::new(fleet),
+            health: vec![Health::default(); engines],
+            readings: vec![Reading::default(); engines],
+            progress: vec![Progress::default(); engines],
+            conduct: vec![Conduct::default(); engines],
+            refused: vec![None; fleet.clusters.len()],
+            config,
+        }
     }
 
-    /// Takes a data plane's report of what arrived until `now`.
+    /// Takes a data plane's report of what it saw until `now`.
     ///
     /// Errors: it names something unknown, or its window or the number of data planes is out of bounds; nothing changes.
     pub fn report(&mut self, now: Duration, report: &DemandReport) -> Result<(), MeasureError> {
+        let cluster = self.config.fleet.cluster(&report.cluster).ok_or_else(|| MeasureError::Cluster(report.cluster.clone()))?;
+        let outcome = self.take(now, cluster, report);
+        if let Err(error) = &outcome {
+            self.refused[cluster.index()] = Some((now, error.to_string()));
+        }
+        outcome
+    }
+
+    fn take(&mut self, now: Duration, cluster: ClusterId, report: &DemandReport) -> Result<(), MeasureError> {
         let fleet = &self.config.fleet;
-        let cluster = fleet.cluster(&report.cluster).ok_or_else(|| MeasureError::Cluster(report.cluster.clone()))?;
         let mut arrivals = vec![0_u64; fleet.classes.len()];
         for (name, count) in &report.arrivals {
             let class = fleet.class(name).ok_or_else(|| MeasureError::Class(name.clone()))?;
             arrivals[class.index()] = arrivals[class.index()].saturating_add(*count);
         }
-        Ok(self.demand.report(now, cluster, &report.instance, report.window_ms, &arrivals)?)
+        self.demand.report(now, cluster, &report.instance, report.window_ms, &arrivals)?;
+        // A data plane may know engines that this configuration does not have, or no longer.
+        let known = report.engines.iter().filter_map(|of| self.engines.get(&of.engine).map(|&engine| (engine, of)));
+        let mut measured_ms = Vec::new();
+        for (engine, of) in known {
+            measured_ms.extend(of.rtt_ms.map(|ms| (engine, ms)));
+            if !self.conduct[engine.index()].take(now, of) {
+                let text = format!("impossible numbers for engine {}", of.engine);
+                self.refused[cluster.index()] = Some((now, text));
+            }
+        }
+        self.distances.take(now, cluster, &report.instance, &measured_ms);
+        Ok(())
     }
 
     /// Takes a probe's outcome. Returns the engine's verdict where it changed, and so changes the plan's inputs.
@@ -102,6 +148,9 @@ impl Measured {
     pub fn scrape(&mut self, now: Duration, Scrape { engine, outcome }: Scrape) -> bool {
         let before = self.ready_replicas(now, engine);
         self.readings[engine.index()].take(now, self.config.fleet.engines[engine.index()].replicas, outcome);
+        if let Some(signals) = self.readings[engine.index()].signals(now, self.signals_max_age()) {
+            self.progress[engine.index()].observe(now, signals);
+        }
         self.ready_replicas(now, engine) != before
     }
 
@@ -110,20 +159,22 @@ impl Measured {
         self.readings[engine.index()].signals(now, self.signals_max_age())
     }
 
-    fn ready_replicas(&self, now: Duration, engine: EngineId) -> Option<u32> {
+    pub(super) fn ready_replicas(&self, now: Duration, engine: EngineId) -> Option<u32> {
         let replicas = self.config.fleet.engines[engine.index()].replicas;
         self.readings[engine.index()].ready_replicas(now, self.signals_max_age(), replicas)
     }
 
-    fn signals_max_age(&self) -> Duration {
+    pub(super) fn signals_max_age(&self) -> Duration {
         self.config.control.scrape_period.unwrap_or_default() * SCRAPES_BELIEVED
     }
 
-    /// What a plan is to be made from, and what of it is not to be believed without more.
-    pub fn inputs(&self, now: Duration, pins: Vec<Pin>) -> (Inputs, Vec<Suspicion>) {
-        let mut suspicions = Vec::new();
+    /// What a plan is to be made from, and what of it is not to be believed without more. `held` are the weights in force.
+    pub fn inputs(&mut self, now: Duration, pins: Vec<Pin>, held: Option<&[RouteWeights]>) -> (Inputs, Vec<Suspicion>) {
+        let config = Arc::clone(&self.config);
+        let fleet = &config.fleet;
+        let mut suspicions = self.doubted_clusters(now);
+        suspicions.extend(self.contradictions(now));
         let trusts_silence = self.trusts_silence(&mut suspicions);
-        let fleet = &self.config.fleet;
         let ready = |engine: EngineId| match self.health[engine.index()].verdict() {
             Verdict::Gone => 0,
             Verdict::Silent if trusts_silence => 0,
@@ -131,14 +182,19 @@ impl Measured {
                 self.ready_replicas(now, engine).unwrap_or(fleet.engines[engine.index()].replicas)
             }
         };
+        let demand_rps = self.demand.demand_rps(now);
         let mut inputs = Inputs {
-            demand_rps: self.demand.demand_rps(now),
             ready: fleet.engine_ids().map(ready).collect(),
-            headroom_frac: self.config.control.headroom_frac,
-            move_limit_frac: self.config.control.move_limit_frac,
+            headroom_frac: config.control.headroom_frac,
+            move_limit_frac: config.control.move_limit_frac,
+            burst_ms: self.bursts.renew(now, fleet, &self.demand, &demand_rps).to_vec(),
+            demand_rps,
             pins,
             ..Inputs::from_fleet(fleet)
         };
+        if config.control.measured_rtt {
+            inputs.rtt_ms = self.distances.rtt_ms().to_vec();
+        }
         let far = inputs.drop_far_pins(fleet);
         if far > 0 {
             suspicions.push(Suspicion {
@@ -146,11 +202,34 @@ impl Measured {
                 finding: format!("{far} name an engine that is now farther than the class may go; not in force"),
             });
         }
-        suspicions.extend(health::assume_ready(fleet, &mut inputs).into_iter().map(|engine| Suspicion {
-            subject: format!("engine {}", fleet.engines[engine.index()].name),
-            finding: "gone, as is every other engine of a class; planned as if it answered".to_owned(),
+        suspicions.extend(health::assume_ready(fleet, &mut inputs).into_iter().map(|engine| {
+            suspicion_of(fleet, engine, "gone, as is every other engine of a class; planned as if it answered".to_owned())
         }));
+        if let Some(held) = held {
+            self.limit_engines(now, held, &mut inputs, &mut suspicions);
+            self.keep_silent_clusters(now, held, &mut inputs);
+        }
         (inputs, suspicions)
+    }
+
+    /// What is wrong with what clusters report.
+    fn doubted_clusters(&self, now: Duration) -> Vec<Suspicion> {
+        let fleet = &self.config.fleet;
+        let mut suspicions = Vec::new();
+        for cluster in fleet.cluster_ids() {
+            let subject = format!("cluster {}", fleet.clusters[cluster.index()].name);
+            let mut findings = self.demand.findings(now, cluster);
+            if self.config.control.measured_rtt {
+                findings.extend(self.distances.findings(now, fleet, cluster));
+            }
+            if let Some((at, error)) = &self.refused[cluster.index()]
+                && now.saturating_sub(*at) < REFUSED_SHOWN
+            {
+                findings.push(format!("a report was refused: {error}"));
+            }
+            suspicions.extend(findings.into_iter().map(|finding| Suspicion { subject: subject.clone(), finding }));
+        }
+        suspicions
     }
 
     /// False when so much capacity is silent that the probes are the likelier fault, as on a machine that is out of CPU.
@@ -179,7 +258,7 @@ impl Measured {
             .zip(self.demand.demand_rps(now))
             .map(|(cluster, demand_rps)| ClusterDemand {
                 cluster: fleet.clusters[cluster.index()].name.clone(),
-                measured: self.demand.is_measured(now, cluster),
+                measured: self.demand.standing(now, cluster) != Standing::Configured,
                 demand_rps: classes().zip(demand_rps).collect(),
             })
             .collect()
@@ -217,16 +296,16 @@ mod tests {
     fn silence_of_more_than_half_of_the_capacity_is_not_believed_and_refusal_is() {
         let mut measured = measured();
         probe(&mut measured, 0, Answer::Silent, 5);
-        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new());
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
         assert_eq!((inputs.ready, suspicions.len()), (vec![0, 1, 1], 0));
         probe(&mut measured, 1, Answer::Silent, 5);
-        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new());
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
         assert_eq!((inputs.ready, suspicions[0].subject.as_str()), (vec![1, 1, 1], "health probes"));
         probe(&mut measured, 1, Answer::Refused, 2);
-        assert_eq!(measured.inputs(Duration::ZERO, Vec::new()).0.ready, [0, 0, 1]);
+        assert_eq!(measured.inputs(Duration::ZERO, Vec::new(), None).0.ready, [0, 0, 1]);
         probe(&mut measured, 0, Answer::Refused, 2);
         probe(&mut measured, 2, Answer::Refused, 2);
-        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new());
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
         assert_eq!((inputs.ready, suspicions.len()), (vec![1, 1, 1], 3), "every engine gone is the probe's fault, and says so");
     }
 
@@ -240,14 +319,34 @@ mod tests {
             let outcome = Ok(crate::probe::from_metrics(page.as_bytes()).expect("known"));
             let at = Duration::from_secs(at_s);
             let changed = measured.scrape(at, Scrape { engine: EngineId::of(1), outcome });
-            (changed, measured.inputs(at, Vec::new()).0.ready)
+            (changed, measured.inputs(at, Vec::new(), None).0.ready)
         };
         assert_eq!(say(0, 3), (true, vec![1, 3, 1]));
         assert_eq!(say(5, 3), (false, vec![1, 3, 1]));
         assert_eq!(say(10, 4), (true, vec![1, 4, 1]));
         assert_eq!(say(15, 1), (true, vec![1, 1, 1]));
-        let later = measured.inputs(Duration::from_secs(31), Vec::new()).0.ready;
+        let later = measured.inputs(Duration::from_secs(31), Vec::new(), None).0.ready;
         assert_eq!(later, [1, 4, 1], "what is old is not believed");
+    }
+
+    #[test]
+    fn an_engine_whose_probe_and_words_differ_is_named_and_planned_without() {
+        let mut measured = measured();
+        let mut say = |line: &str| {
+            let outcome = Ok(crate::probe::from_metrics(line.as_bytes()).expect("known"));
+            measured.scrape(Duration::ZERO, Scrape { engine: EngineId::of(1), outcome });
+            measured.inputs(Duration::ZERO, Vec::new(), None)
+        };
+        let (inputs, suspicions) = say("smg_worker_health{worker=\"a\"} 0\n");
+        assert_eq!((inputs.ready, suspicions[0].subject.as_str()), (vec![1, 0, 1], "engine e2"));
+        assert!(suspicions[0].finding.contains("counts no live replica"), "{suspicions:?}");
+        assert!(say("smg_worker_health{worker=\"a\"} 1\n").1.is_empty());
+        probe(&mut measured, 1, Answer::Refused, 2);
+        let outcome = Ok(crate::probe::from_metrics(b"vllm:num_requests_running 3\n").expect("known"));
+        measured.scrape(Duration::ZERO, Scrape { engine: EngineId::of(1), outcome });
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
+        assert_eq!(inputs.ready, [1, 0, 1]);
+        assert!(suspicions[0].finding.contains("works on requests"), "{suspicions:?}");
     }
 
     #[test]

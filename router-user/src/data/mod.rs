@@ -3,6 +3,7 @@
 //! Nothing here is on a request's path: requests read the routes that were swapped in last.
 
 mod counts;
+mod distance;
 mod follow;
 mod in_force;
 mod kernel;
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwapOption;
 
+pub use distance::{Distances, measure_distances};
 pub use follow::{Source, apply, first_snapshot, follow};
 pub use in_force::{InForce, Reservations};
 pub use kernel::KernelRole;
@@ -45,6 +47,8 @@ pub struct DataRole {
     /// The last snapshot that was for other clusters.
     pub passed_over: ArcSwapOption<Held>,
     pub contact: Contact,
+    /// Measured and not reported yet.
+    pub distances: Distances,
     /// The fleet of this process's own configuration: it knows the distances.
     pub fleet: Fleet,
     /// What is held against the published weights.

@@ -1,6 +1,5 @@
 //! Reports measured demand to the controller.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,13 +26,14 @@ pub async fn report_demand(role: Arc<DataRole>, source: Source, clock: Clock, pe
         if window.as_millis() == 0 {
             continue;
         }
+        let distances = role.distances.take();
         let report = DemandReport {
             cluster: role.cluster.clone(),
             instance: instance.clone(),
             window_ms: window.as_millis() as u64,
             arrivals: counts.arrivals_since(&counted),
             generation: role.plane.routes.load().as_ref().map_or(0, |routes| routes.snapshot.generation),
-            engines: counts.engines_since(&counted, &BTreeMap::new()),
+            engines: counts.engines_since(&counted, &distances),
         };
         match source.report(report).await {
             Ok(()) => {
@@ -45,6 +45,7 @@ pub async fn report_demand(role: Arc<DataRole>, source: Source, clock: Clock, pe
             }
             Err(error) => {
                 tracing::debug!(error = format!("{error:#}"), "demand was not reported");
+                role.distances.put_back(distances);
                 if window > MAX_WINDOW {
                     (since, counted) = (now, counts);
                 }

@@ -29,6 +29,13 @@ impl DataPlane {
         self.routes.store(Some(Arc::new(routes)));
     }
 
+    /// Where each engine of the routes in use is reached, by name.
+    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        let routes = self.routes.load();
+        let engines = routes.iter().flat_map(|routes| &routes.snapshot.engines);
+        engines.map(|of| (of.name.clone(), self.via.get(&of.name).copied().unwrap_or(of.address))).collect()
+    }
+
     /// Sums the workers' counters. Numbers of one worker that change together may be one request apart.
     pub fn stats(&self) -> DataPlaneStats {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();

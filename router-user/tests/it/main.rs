@@ -2,6 +2,8 @@ mod cli;
 mod fit;
 mod fit_engine;
 mod golden;
+mod inputs_bursts;
+mod inputs_garbage;
 mod plan;
 mod plan_alternates;
 mod plan_check;

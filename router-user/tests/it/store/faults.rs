@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{CompactionOptions, EventType, WatchOptions};
@@ -36,21 +37,23 @@ fn leads(status: &StatusView) -> bool {
     status.control.as_ref().is_some_and(|control| control.stands_by.is_none() && control.plans > 0)
 }
 
-fn report(arrivals: u64) -> DemandReport {
+/// What a new data plane reports of a cluster that has more demand than all engines can take: one more reason to publish each time.
+fn report() -> DemandReport {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
     DemandReport {
         cluster: "b".to_owned(),
-        instance: "swing".to_owned(),
+        instance: format!("stir-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
         window_ms: 60_000,
-        arrivals: vec![("chat".to_owned(), arrivals)],
+        arrivals: vec![("chat".to_owned(), 12_000)],
         ..DemandReport::default()
     }
 }
 
-/// Demand that changes once, so that there is a reason to publish.
-async fn stir(etcd: &Etcd, arrivals: u64) {
+async fn stir(etcd: &Etcd) {
+    let report = report();
     let store = etcd.store().await;
     let clock = Clock::start();
-    while let Err(error) = store.report(&report(arrivals)).await {
+    while let Err(error) = store.report(&report).await {
         assert!(clock.now() < PATIENCE, "{error}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -141,8 +144,8 @@ fn a_slow_and_often_compacted_etcd_is_followed_and_its_leader_stays() {
         near.until("it stands by", |s| s.control.as_ref().is_some_and(|c| c.stands_by.is_some())).await;
         let mut raw = etcd.raw().await;
         let mut held = plane.until("it follows", |status| status.generation > Some(0)).await.generation;
-        for turn in 0..6 {
-            stir(&etcd, if turn % 2 == 0 { 600 } else { 6_000 }).await;
+        for _ in 0..6 {
+            stir(&etcd).await;
             held = plane.until("it goes on", |status| status.generation > held).await.generation;
             let revision = raw.get("/test/head", None).await.expect("answered").header().expect("a header").revision();
             raw.compact(revision, Some(CompactionOptions::new())).await.expect("compacted");
@@ -164,13 +167,13 @@ fn an_etcd_that_dies_in_the_middle_of_a_publish_leaves_what_was_in_force() {
         control.until("it leads", leads).await;
         plane.until("it follows", |status| status.generation > Some(0)).await;
         let mut half_written = 0;
-        for turn in 0..4 {
+        for _ in 0..4 {
             let before =
                 Generation(AdminClient::new(&plane.socket()).status().await.expect("answers").generation.expect("in force"));
             let raw = etcd.raw().await;
             let mut watch =
                 raw.watch_client().watch("/test/snapshots/", Some(WatchOptions::new().with_prefix())).await.expect("watched");
-            stir(&etcd, if turn % 2 == 0 { 600 } else { 6_000 }).await;
+            stir(&etcd).await;
             // A first piece shows: the head comes four pieces later.
             loop {
                 let message =
@@ -187,7 +190,7 @@ fn an_etcd_that_dies_in_the_middle_of_a_publish_leaves_what_was_in_force() {
             let during = AdminClient::new(&plane.socket()).status().await.expect("answers").generation.expect("in force");
             half_written += usize::from(during == before.0);
             etcd.restart();
-            stir(&etcd, if turn % 2 == 0 { 6_000 } else { 600 }).await;
+            stir(&etcd).await;
             plane.until("it goes on when etcd is back", |status| status.generation > Some(during)).await;
         }
         assert!(half_written > 0, "etcd never died before the head was written");
@@ -210,7 +213,7 @@ fn a_controller_on_a_full_disk_keeps_its_last_snapshot_says_why_and_goes_on_when
         let first = snapshots.wait_for(Option::is_some).await.expect("runs").clone().expect("published");
         let filler = disk.path().join("filler");
         std::fs::write(&filler, vec![0; 1 << 20]).expect_err("more than the disk has room for");
-        controller.ask(|done| Command::Report(report(300), done)).await.expect("taken");
+        controller.ask(|done| Command::Report(report(), done)).await.expect("taken");
         let mut status = controller.status.clone();
         let says = |decision: &str| decision.starts_with("cannot publish: write ") && decision.contains("No space left");
         let full = status.wait_for(|status| says(&status.last_decision));

@@ -94,11 +94,12 @@ fn check_disk(plane: &Process, seen: &Seen) -> usize {
 /// Demand that swings, so that there is always a reason to publish.
 async fn swing(store: EtcdStore) {
     for tick in 0_u64.. {
-        let arrivals = if tick % 2 == 0 { 600 } else { 6_000 };
+        // 200 and 80 a second, a few seconds each: more than the near engine can take, and less.
+        let arrivals = if tick / 20 % 2 == 0 { 30 } else { 12 };
         let report = DemandReport {
             cluster: "b".to_owned(),
             instance: "swing".to_owned(),
-            window_ms: 60_000,
+            window_ms: 150,
             arrivals: vec![("chat".to_owned(), arrivals)],
             ..DemandReport::default()
         };
