@@ -29,7 +29,10 @@ fn plan(out: &mut Exposition, snapshot: &Snapshot) {
         .sample(&[], u8::from(snapshot.status == Status::Degraded));
     out.gauge("ilb_plan_latency_seconds", "Expected mean end-to-end latency under the plan.")
         .sample(&[], snapshot.objective_ms / 1e3);
-    let mut capacity = out.gauge("ilb_plan_engine_capacity_rps", "Load an engine may be given.");
+    let mut capacity = out.gauge(
+        "ilb_plan_engine_capacity_rps",
+        "Load an engine may be given, in requests/s of the kind its profile was measured with.",
+    );
     for engine in &snapshot.engines {
         capacity.sample(&[("engine", &engine.name)], engine.capacity_rps);
     }

@@ -60,10 +60,10 @@ impl RouteExplanation {
                 if terms.churn_ms > 0.0 {
                     write!(f, " + {:.1} for moving", terms.churn_ms)?;
                 }
-                if terms.memory_ms > 0.0 {
+                if terms.memory_ms >= SHOWN_MS {
                     write!(f, " + {:.1} for its memory", terms.memory_ms)?;
                 }
-                if terms.detour_ms != 0.0 {
+                if terms.detour_ms.abs() >= SHOWN_MS {
                     write!(f, " {} {:.1} for the detour", sign(terms.detour_ms), terms.detour_ms.abs())?;
                 }
                 if self.is_price_of_shed {
@@ -110,6 +110,9 @@ impl RouteExplanation {
         Ok(())
     }
 }
+
+/// A term below this rounds to nothing.
+const SHOWN_MS: f64 = 0.05;
 
 /// Sharers of an engine that a text names; the JSON form has them all.
 const SHARES_SHOWN: usize = 4;

@@ -22,8 +22,9 @@ const SHED_FRAC: f64 = 1e-3;
 /// A step below this share of the way is not worth a snapshot.
 const LEAST_STEP_FRAC: f64 = 0.02;
 
-/// The same where what is refused has to change: some of it is done even where a full engine leaves no room to change over in.
-const LEAST_SHED_STEP_FRAC: f64 = 0.1;
+/// The same where what is refused has to change: to refuse what fits, or the wrong requests, for many plans is worse than an engine
+/// that is overfilled for as long as data planes take to pull, and a full fleet without headroom has no room to change over in.
+const LEAST_SHED_STEP_FRAC: f64 = 0.5;
 
 /// What to do with a new plan.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,6 +15,7 @@ mod plan_exact;
 mod plan_fleet;
 mod plan_flow;
 mod plan_laws;
+mod plan_limits;
 mod plan_optimum;
 mod plan_oracle;
 mod plan_passage;
