@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use bench::{compare, demo, engine, load, plan, real_engine, relay};
+use bench::{compare, demo, engine, load, plan, real_engine, relay, sim};
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -27,6 +27,8 @@ enum Command {
     Compare(compare::Args),
     /// Time, churn and certificates of the planner on a synthetic fleet
     Plan(plan::Args),
+    /// An hour of a fleet's life on a virtual clock: swings, faults, and what each policy makes of them
+    Sim(sim::Args),
     /// Two real llama.cpp engines with ilb in front
     RealEngine(real_engine::Args),
     /// A whole fleet with false engines, live, beside nearest-only routing
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
             Command::Load(args) => load::run(args).await,
             Command::Compare(args) => compare::run(args).await,
             Command::Plan(args) => plan::run(&args),
+            Command::Sim(args) => sim::run(&args),
             Command::RealEngine(args) => real_engine::run(args).await,
             Command::Demo(args) => demo::run(args).await,
         }

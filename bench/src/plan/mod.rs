@@ -5,7 +5,7 @@
 //! of all of that; the machine and its load belong beside every figure.
 
 mod report;
-mod world;
+pub(crate) mod world;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};

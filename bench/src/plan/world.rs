@@ -26,27 +26,27 @@ const JITTER_MS: f64 = 0.5;
 
 /// Sizes of a fleet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Size {
-    pub(super) clusters: usize,
-    pub(super) engines: usize,
-    pub(super) classes: usize,
+pub(crate) struct Size {
+    pub(crate) clusters: usize,
+    pub(crate) engines: usize,
+    pub(crate) classes: usize,
     /// Demand of everybody together as a share of capacity.
-    pub(super) load_frac: f64,
+    pub(crate) load_frac: f64,
     /// Whether engines of one region, kind and model are identical.
-    pub(super) is_pooled: bool,
+    pub(crate) is_pooled: bool,
 }
 
 /// A fleet, and what is measured of it as it lives on.
 #[derive(Debug)]
-pub(super) struct World {
-    pub(super) fleet: Fleet,
+pub(crate) struct World {
+    pub(crate) fleet: Fleet,
     rng: Rng,
     demand_noise: Vec<f64>,
     regions: usize,
 }
 
 impl World {
-    pub(super) fn new(size: Size, seed: u64) -> Self {
+    pub(crate) fn new(size: Size, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let regions = REGIONS.min(size.clusters).min(size.engines).max(1);
         let place: Vec<(f64, f64)> = (0..regions).map(|_| (rng.unit(), rng.unit())).collect();
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Demand of the next tick: every (cluster, class) wanders around its mean, in requests/s.
-    pub(super) fn demand_rps(&mut self) -> Vec<Vec<f64>> {
+    pub(crate) fn demand_rps(&mut self) -> Vec<Vec<f64>> {
         let classes = self.fleet.classes.len();
         for noise in &mut self.demand_noise {
             *noise = MEMORY * *noise + (1.0 - MEMORY * MEMORY).sqrt() * normal(&mut self.rng);
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Round-trip times as measured in this tick: by region, since what noise they have is the path's.
-    pub(super) fn rtt_ms(&mut self) -> Vec<Vec<f64>> {
+    pub(crate) fn rtt_ms(&mut self) -> Vec<Vec<f64>> {
         let regions = self.regions;
         let mut measured = self.fleet.rtt_ms.clone();
         for row in &mut measured {
@@ -122,7 +122,7 @@ impl World {
     }
 
     /// The region with the most capacity.
-    pub(super) fn largest_region(&self) -> String {
+    pub(crate) fn largest_region(&self) -> String {
         let capacity = |region: &str| -> f64 {
             let there = self.fleet.engines.iter().filter(|engine| engine.region == region);
             there.map(|engine| self.fleet.profiles[engine.profile].capacity_rps).sum()

@@ -1,0 +1,182 @@
+//! One cluster's data plane: which weights it follows, and where its requests go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use router_user::data::Reservations;
+use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
+use router_user::plan::RouteWeights;
+use router_user::policy::decay::trust;
+use router_user::policy::loss::Loss;
+use router_user::publish::build;
+use router_user::publish::store::DemandReport;
+
+use super::control::Published;
+use super::scenario::Lie;
+use crate::rng::Rng;
+
+/// Seconds between two looks at the controller: 1 to this, and now and then, once in [`LATE`] looks, [`LATE_S`].
+const LOOK_S: u64 = 3;
+const LATE: u64 = 40;
+const LATE_S: u32 = 12;
+/// Longest window that is reported at once, as in production.
+const WINDOW_S: u32 = 60;
+
+#[derive(Debug)]
+pub(super) struct Plane {
+    pub(super) cluster: ClusterId,
+    pub(super) held: Arc<Published>,
+    pub(super) in_force: Vec<RouteWeights>,
+    next_look_s: u32,
+    contact_s: u32,
+    losses: Vec<Loss>,
+    failures: Vec<u64>,
+    reservations: Reservations,
+    arrived: Vec<u64>,
+    since_s: u32,
+    /// What was reported last, in a window of how many seconds.
+    reported: (Vec<u64>, u32),
+}
+
+/// Where the requests of one class go in one second, as shares of what is asked.
+#[derive(Debug, Default)]
+pub(super) struct Split {
+    pub(super) sent: Vec<(EngineId, f64)>,
+    /// Refused by plan, refused because every engine is full, and because none can be reached.
+    pub(super) shed: f64,
+    pub(super) full: f64,
+    pub(super) unreachable: f64,
+    /// Of those sent, what its own engine could not take.
+    pub(super) redirected: f64,
+}
+
+/// What an engine looks like to a data plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Fit,
+    Full,
+    Out,
+}
+
+impl Plane {
+    pub(super) fn new(cluster: ClusterId, fleet: &Fleet, first: &Arc<Published>) -> Self {
+        let engines = fleet.engines.len();
+        let mut plane = Self {
+            cluster,
+            held: Arc::clone(first),
+            in_force: Vec::new(),
+            next_look_s: 0,
+            contact_s: 0,
+            losses: vec![Loss::default(); engines],
+            failures: vec![0; engines],
+            reservations: Reservations::default(),
+            arrived: vec![0; fleet.classes.len()],
+            since_s: 0,
+            reported: (vec![0; fleet.classes.len()], 1),
+        };
+        plane.apply(fleet);
+        plane
+    }
+
+    /// Asks the controller for what is newer, if it is time to.
+    pub(super) fn look(&mut self, at_s: u32, newest: Option<&Arc<Published>>, fleet: &Fleet, rng: &mut Rng) {
+        if at_s < self.next_look_s {
+            return;
+        }
+        self.next_look_s = at_s + if rng.below(LATE) == 0 { LATE_S } else { 1 + rng.below(LOOK_S) as u32 };
+        self.contact_s = at_s;
+        if let Some(newest) = newest.filter(|newest| newest.generation > self.held.generation) {
+            self.held = Arc::clone(newest);
+            self.apply(fleet);
+        }
+    }
+
+    /// Takes what its own connections say of engines, and how long the controller has been silent.
+    pub(super) fn doubt(&mut self, at_s: u32, fleet: &Fleet, stale_after: Duration, is_up: &[bool]) {
+        for (engine, (loss, failures)) in self.losses.iter_mut().zip(&mut self.failures).enumerate() {
+            let uses = self.in_force.iter().any(|route| route.weights.iter().any(|&(used, _)| used.index() == engine));
+            if !is_up[engine] && uses {
+                *failures += 1;
+                loss.observe(true, *failures);
+            }
+            if loss.is_lost() {
+                loss.asked(is_up[engine]);
+            }
+        }
+        let lost = |(engine, loss): (usize, &Loss)| loss.is_lost().then(|| fleet.engines[engine].name.clone());
+        let lost: Vec<String> = self.losses.iter().enumerate().filter_map(lost).collect();
+        let trust = trust(Duration::from_secs(u64::from(at_s - self.contact_s)), stale_after);
+        if lost != self.reservations.lost || trust != self.reservations.trust {
+            (self.reservations.lost, self.reservations.trust) = (lost, trust);
+            self.apply(fleet);
+        }
+    }
+
+    fn apply(&mut self, fleet: &Fleet) {
+        let weights = match &self.held.snapshot {
+            None => self.held.weights.clone(),
+            Some(snapshot) => {
+                let (left, _) = self.reservations.leave(snapshot, self.cluster, fleet);
+                build::held_weights(fleet, &left).expect("the snapshot is of this fleet")
+            }
+        };
+        self.in_force = weights.into_iter().filter(|route| route.cluster == self.cluster).collect();
+    }
+
+    /// Where the requests of a class go: by weight to what is fit, as the ranks of slots have it; what has no weight comes last.
+    pub(super) fn split(&self, class: ClassId, eligible: &[EngineId], standing: impl Fn(EngineId) -> Standing) -> Split {
+        let Some(route) = self.in_force.iter().find(|route| route.class == class) else {
+            return Split { unreachable: 1.0, ..Split::default() };
+        };
+        let mut split = Split { shed: route.shed_frac, ..Split::default() };
+        let asked = 1.0 - route.shed_frac;
+        let fit = |engine: EngineId| standing(engine) == Standing::Fit;
+        let mut sent: Vec<(EngineId, f64)> =
+            route.weights.iter().copied().filter(|&(engine, w)| w > 0.0 && fit(engine)).collect();
+        if sent.is_empty() {
+            sent = eligible.iter().copied().filter(|&engine| fit(engine)).map(|engine| (engine, 1.0)).collect();
+        }
+        let sum: f64 = sent.iter().map(|&(_, weight)| weight).sum();
+        if sum <= 0.0 {
+            let is_full = eligible.iter().any(|&engine| standing(engine) == Standing::Full);
+            *(if is_full { &mut split.full } else { &mut split.unreachable }) = asked;
+            return split;
+        }
+        let own: f64 = route.weights.iter().filter(|&&(engine, _)| fit(engine)).map(|&(_, weight)| weight).sum();
+        split.redirected = asked * (1.0 - own).max(0.0);
+        split.sent = sent.into_iter().map(|(engine, weight)| (engine, asked * weight / sum)).collect();
+        split
+    }
+
+    pub(super) fn count(&mut self, class: ClassId, arrivals: u64) {
+        self.arrived[class.index()] += arrivals;
+    }
+
+    /// The report that is due; `None` when nobody is there to take it. What could not be reported is, later, up to a window.
+    pub(super) fn report(&mut self, at_s: u32, fleet: &Fleet, has_controller: bool, lie: Option<Lie>) -> Option<DemandReport> {
+        let window = at_s - self.since_s;
+        if window == 0 || (!has_controller && window <= WINDOW_S) {
+            return None;
+        }
+        let truth = std::mem::replace(&mut self.arrived, vec![0; fleet.classes.len()]);
+        self.since_s = at_s;
+        if !has_controller {
+            return None;
+        }
+        let (counts, window) = match lie {
+            None => (truth, window),
+            Some(Lie::Zeros) => (vec![0; truth.len()], window),
+            Some(Lie::Tenfold) => (truth.iter().map(|count| 10 * count).collect(), window),
+            Some(Lie::Frozen) => self.reported.clone(),
+        };
+        self.reported = (counts.clone(), window);
+        Some(DemandReport {
+            cluster: fleet.clusters[self.cluster.index()].name.clone(),
+            instance: "plane".to_owned(),
+            window_ms: u64::from(window) * 1_000,
+            arrivals: fleet.classes.iter().map(|class| class.name.clone()).zip(counts).collect(),
+            generation: self.held.generation,
+            engines: Vec::new(),
+        })
+    }
+}
