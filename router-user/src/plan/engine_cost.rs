@@ -28,6 +28,8 @@ pub(super) struct EngineCost<'a> {
     profile: &'a Profile,
     /// Replicas per ready replica: a load on part of the replicas is felt as this much more on all. 0 when none is ready.
     stretch: f64,
+    /// How many times as slow as its profile the engine is; >= 1.
+    slowdown: f64,
     pub(super) capacity_rps: f64,
     /// What bursts add to TTFT, in ms, where the load is half of the capacity.
     burst_ms: f64,
@@ -47,12 +49,13 @@ impl<'a> EngineCost<'a> {
         Self {
             profile: fleet.profile_of(engine),
             stretch,
+            slowdown: inputs.slowdown[engine.index()],
             capacity_rps: inputs.capacity_rps(fleet, engine),
             burst_ms: inputs.burst_ms[engine.index()],
         }
     }
 
-    /// Engines of one profile as one, at equal utilisation: the load of each is felt on its own ready replicas.
+    /// Engines of one profile and slowdown as one, at equal utilisation: the load of each is felt on its own ready replicas.
     pub(super) fn pooled(fleet: &'a Fleet, inputs: &Inputs, members: &[EngineId]) -> Self {
         if let [only] = members {
             return Self::new(fleet, inputs, *only);
@@ -62,6 +65,7 @@ impl<'a> EngineCost<'a> {
         Self {
             profile: fleet.profile_of(members[0]),
             stretch: if whole > 0.0 { 1.0 / whole } else { 0.0 },
+            slowdown: inputs.slowdown[members[0].index()],
             capacity_rps: members.iter().map(|&engine| inputs.capacity_rps(fleet, engine)).sum(),
             burst_ms: inputs.burst_ms[members[0].index()],
         }
@@ -73,12 +77,13 @@ impl<'a> EngineCost<'a> {
 
     /// Time to the first token, in ms.
     pub(super) fn ttft_ms(&self, load_rps: f64) -> f64 {
-        self.profile.ttft_ms.value(load_rps * self.stretch) + self.burst_ms * bursts::wait(self.utilisation(load_rps))
+        let profile_ms = self.slowdown * self.profile.ttft_ms.value(load_rps * self.stretch);
+        profile_ms + self.burst_ms * bursts::wait(self.utilisation(load_rps))
     }
 
     /// Time between tokens, in ms.
     pub(super) fn tbot_ms(&self, load_rps: f64) -> f64 {
-        self.profile.tbot_ms.value(load_rps * self.stretch)
+        self.slowdown * self.profile.tbot_ms.value(load_rps * self.stretch)
     }
 
     /// TTFT and TBOT at a load, in ms.
@@ -86,7 +91,7 @@ impl<'a> EngineCost<'a> {
         (self.ttft_ms(load_rps), self.tbot_ms(load_rps))
     }
 
-    /// What `of` costs at this load, in ms, by the profile alone.
+    /// What `of` costs at this load, in ms, without what a load above capacity adds.
     pub(super) fn cost_ms(&self, load_rps: f64, of: Load) -> f64 {
         of.cost(self.ttft_ms(load_rps), self.tbot_ms(load_rps))
     }
@@ -116,13 +121,14 @@ impl<'a> EngineCost<'a> {
 
     /// Growth of the cost of `of` to the right of `load_rps`, in ms per unit of work/s.
     pub(super) fn slope_ms(&self, load_rps: f64, of: Load) -> f64 {
-        of.cost(self.ttft_slope(load_rps), self.profile.tbot_ms.slope(load_rps * self.stretch)) * self.stretch
+        let tbot_slope = self.slowdown * self.profile.tbot_ms.slope(load_rps * self.stretch);
+        of.cost(self.ttft_slope(load_rps), tbot_slope) * self.stretch
     }
 
     /// Growth of TTFT to the right of `load_rps`, in ms for each request/s on all replicas.
     fn ttft_slope(&self, load_rps: f64) -> f64 {
         let bursts = self.burst_ms * bursts::slope(self.utilisation(load_rps)) / self.profile.capacity_rps;
-        self.profile.ttft_ms.slope(load_rps * self.stretch) + bursts
+        self.slowdown * self.profile.ttft_ms.slope(load_rps * self.stretch) + bursts
     }
 
     /// Load as a share of what the profile calls full, without headroom.
@@ -223,8 +229,9 @@ mod tests {
     #[test]
     fn segments_are_convex_lie_on_the_curve_and_keep_their_number() {
         let profile = profile();
-        for (stretch, capacity_rps, from) in [(1.0, 100.0, 0.0), (2.0, 50.0, 0.0), (4.0, 20.0, 7.5), (1.0, 90.0, 95.0)] {
-            let cost = EngineCost { profile: &profile, stretch, capacity_rps, burst_ms: 40.0 * (stretch - 1.0) };
+        let cases = [(1.0, 1.0, 100.0, 0.0), (2.0, 1.0, 50.0, 0.0), (4.0, 1.7, 20.0, 7.5), (1.0, 3.0, 90.0, 95.0)];
+        for (stretch, slowdown, capacity_rps, from) in cases {
+            let cost = EngineCost { profile: &profile, stretch, slowdown, capacity_rps, burst_ms: 40.0 * (stretch - 1.0) };
             for (around, half_width) in [(0.0, 0.0), (capacity_rps / 2.0, 1e-3), (capacity_rps, 40.0)] {
                 let segments = cost.segments(from, MIX, around, half_width);
                 assert_eq!(segments.len(), cost.segment_count());
@@ -249,8 +256,9 @@ mod tests {
             let ttft_ms = Curve::new(vec![(0.0, 50.0), (knot, 50.0 + 0.3 * knot), (knot + 50.0, 1_000.0)]).expect("convex");
             let profile = Profile { ttft_ms, ..profile() };
             let stretch = f64::from(nth % 12 + 11) / 11.0;
-            let cost =
-                EngineCost { profile: &profile, stretch, capacity_rps: 100.0 / stretch, burst_ms: f64::from(nth % 3) * 20.0 };
+            let slowdown = 1.0 + f64::from(nth % 5) / 4.0;
+            let burst_ms = f64::from(nth % 3) * 20.0;
+            let cost = EngineCost { profile: &profile, stretch, slowdown, capacity_rps: 100.0 / stretch, burst_ms };
             let turns = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0].map(|share| cost.marginal_ms(share * cost.capacity_rps, MIX));
             for price in turns.into_iter().chain([0.0, 1e6]) {
                 for from in [0.0, 30.0 / stretch, 120.0 / stretch] {

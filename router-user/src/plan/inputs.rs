@@ -15,6 +15,8 @@ pub struct Inputs {
     pub rtt_ms: Vec<Vec<f64>>,
     /// Ready replicas of each engine, 0 to its replicas.
     pub ready: Vec<u32>,
+    /// How many times as slow as its profile each engine is at its load; finite, >= 1.
+    pub slowdown: Vec<f64>,
     /// Share of every capacity that is kept free, in [0, 1).
     pub headroom_frac: f64,
     /// What a request of each class loses, in ms, if it goes elsewhere than the weights in force would send it; finite, >= 0.
@@ -52,6 +54,8 @@ pub enum InputError {
     Rtt { cluster: String, engine: String, found: f64 },
     #[error("engine {engine:?} has {found} ready replicas, wanted 0 to {replicas}")]
     Ready { engine: String, found: u32, replicas: u32 },
+    #[error("slowdown of engine {engine:?} is {found}, wanted a finite number >= 1")]
+    Slowdown { engine: String, found: f64 },
     #[error("headroom is {found}, wanted a share of capacity in [0, 1)")]
     Headroom { found: f64 },
     #[error("price of moving class {class:?} is {found} ms, wanted a finite number >= 0")]
@@ -67,12 +71,13 @@ pub enum InputError {
 }
 
 impl Inputs {
-    /// The configured demand and distances, every replica ready, no headroom, no pins.
+    /// The configured demand and distances, every replica ready and as fast as its profile, no headroom, no pins.
     pub fn from_fleet(fleet: &Fleet) -> Self {
         Self {
             demand_rps: fleet.clusters.iter().map(|cluster| cluster.demand_rps.clone()).collect(),
             rtt_ms: fleet.rtt_ms.clone(),
             ready: fleet.engines.iter().map(|engine| engine.replicas).collect(),
+            slowdown: vec![1.0; fleet.engines.len()],
             headroom_frac: 0.0,
             move_price_ms: fleet.classes.iter().map(|class| class.move_price_ms).collect(),
             move_limit_frac: MOVE_LIMIT_FRAC,
@@ -138,6 +143,12 @@ impl Inputs {
         for (engine, &found) in fleet.engines.iter().zip(&self.ready) {
             if found > engine.replicas {
                 return Err(InputError::Ready { engine: engine.name.clone(), found, replicas: engine.replicas });
+            }
+        }
+        shape("slowdown", self.slowdown.len(), engines)?;
+        for (engine, &found) in fleet.engines.iter().zip(&self.slowdown) {
+            if !(found.is_finite() && found >= 1.0) {
+                return Err(InputError::Slowdown { engine: engine.name.clone(), found });
             }
         }
         if !(0.0..1.0).contains(&self.headroom_frac) {

@@ -33,6 +33,8 @@ pub(super) struct Pool<'a> {
 struct Kind<'f> {
     region: &'f str,
     profile: usize,
+    /// As bits.
+    slowdown: u64,
     models: Vec<&'f str>,
     tags: &'f Tags,
     /// Round-trip times from every cluster, and what bursts add, as bits.
@@ -84,8 +86,9 @@ pub(super) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[(Load, f64)
         let mut models: Vec<&str> = engine.models.iter().map(String::as_str).collect();
         models.sort_unstable();
         let rtt = inputs.rtt_ms.iter().map(|row| row[id.index()].to_bits()).collect();
-        let burst = inputs.burst_ms[id.index()].to_bits();
-        let kind = Kind { region: &engine.region, profile: engine.profile, models, tags: &engine.tags, rtt, burst };
+        let (slowdown, burst) = (inputs.slowdown[id.index()].to_bits(), inputs.burst_ms[id.index()].to_bits());
+        let (region, profile) = (engine.region.as_str(), engine.profile);
+        let kind = Kind { region, profile, slowdown, models, tags: &engine.tags, rtt, burst };
         let at = *group_of.entry(kind).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
@@ -156,6 +159,9 @@ mod tests {
         assert_eq!(count(&fleet, &inputs, &pinned), 3, "a pin");
         inputs.rtt_ms[0][3] = 2.0;
         assert_eq!(count(&fleet, &inputs, &[(Load::default(), 0.0); 4]), 3, "a distance");
+        inputs.slowdown[3] = 1.4;
+        inputs.rtt_ms[0][3] = 1.0;
+        assert_eq!(count(&fleet, &inputs, &[(Load::default(), 0.0); 4]), 3, "a slowdown");
         inputs.ready[0] = 0;
         assert_eq!(count(&fleet, &inputs, &[(Load::default(), 0.0); 4]), 4, "no ready replica");
         inputs = Inputs { burst_ms: vec![0.0, 1.0, 0.0, 0.0], ..Inputs::from_fleet(&fleet) };

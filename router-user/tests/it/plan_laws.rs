@@ -1,6 +1,6 @@
 //! Laws that every plan obeys, on random fleets. A failure names the seed that replays it.
 
-use router_user::model::{Cluster, EngineId, Fleet};
+use router_user::model::{Cluster, Curve, EngineId, Fleet, Profile};
 use router_user::plan::explain::{self, Reason, TERM_TOLERANCE_MS};
 use router_user::plan::planner::{self, Decision};
 use router_user::plan::{Inputs, Pin, Plan, check, evaluate, nearest, plan, plan_greedily};
@@ -308,6 +308,35 @@ fn the_order_of_a_file_does_not_matter() {
                 && weights.iter().zip(&mirrored).all(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < 1e-9);
             assert!(same, "seed {seed}: {weights:?} turned into {mirrored:?}");
         }
+    }
+}
+
+/// An engine that is slower than its profile is planned as one whose profile is that slow.
+#[test]
+fn slowdown_is_a_slower_profile() {
+    let recipe = Recipe { clusters: 4, engines: 6, classes: 1, has_lengths: false, has_faults: true, has_work: false, load: 0.9 };
+    for seed in seeds(200) {
+        let mut dice = Dice(seed);
+        let (fleet, mut inputs) = fleet(&mut dice, recipe);
+        for slowdown in &mut inputs.slowdown {
+            *slowdown = if dice.one_in(2) { dice.real(1.0, 4.0) } else { 1.0 };
+        }
+        let mut slower = fleet.clone();
+        slower.profiles.clear();
+        for (engine, &slowdown) in fleet.engine_ids().zip(&inputs.slowdown) {
+            let of = fleet.profile_of(engine);
+            let scaled = |curve: &Curve| {
+                Curve::new(curve.knots().iter().map(|&(load, ms)| (load, ms * slowdown)).collect()).expect("still convex")
+            };
+            slower.engines[engine.index()].profile = slower.profiles.len();
+            slower.profiles.push(Profile { ttft_ms: scaled(&of.ttft_ms), tbot_ms: scaled(&of.tbot_ms), ..of.clone() });
+        }
+        let (found, wanted) = (
+            planned(seed, &fleet, &inputs),
+            planned(seed, &slower, &Inputs { slowdown: vec![1.0; inputs.slowdown.len()], ..inputs.clone() }),
+        );
+        let (found_ms, wanted_ms) = (total_ms(&found), total_ms(&wanted));
+        assert!((found_ms - wanted_ms).abs() <= 1e-6 * wanted_ms.max(1.0), "seed {seed}: {found_ms}, wanted {wanted_ms}");
     }
 }
 
