@@ -92,9 +92,9 @@ impl Controller {
         }
         self.is_urgent = false;
         let fleet = &self.config.fleet;
-        let (inputs, suspicions) = self.measured.inputs(now, Vec::new());
-        checker.note_suspicions(&suspicions);
         let held = self.published.as_ref().map(|published| published.weights.clone());
+        let (inputs, suspicions) = self.measured.inputs(now, Vec::new(), held.as_deref());
+        checker.note_suspicions(&suspicions);
         let generation = self.published.as_ref().map_or(0, |published| published.generation);
         let next = Generation::after(Generation(generation), Generation(generation).epoch());
         let next = next.ok_or_else(|| anyhow!("no generation after {generation}"))?.0;

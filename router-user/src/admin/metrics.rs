@@ -75,7 +75,10 @@ fn control(out: &mut Exposition, status: &crate::control::ControlStatus) {
         ready.sample(&[("engine", &engine.engine)], u8::from(engine.ready));
     }
     type Read = fn(&EngineHealth) -> Option<f64>;
-    let said: [(&str, &str, Read); 4] = [
+    let said: [(&str, &str, Read); 5] = [
+        ("ilb_control_engine_drift_ratio", "Time in an engine over what its profile says, where the two differ.", |e| {
+            e.drift.as_ref().map(|drift| drift.ratio)
+        }),
         ("ilb_control_engine_ready_replicas", "Ready replicas by the engine's own account.", |e| e.ready_replicas.map(f64::from)),
         ("ilb_control_engine_running", "Requests that an engine says it works on.", |e| e.signals.as_ref()?.running),
         ("ilb_control_engine_waiting", "Requests that an engine says wait inside it.", |e| e.signals.as_ref()?.waiting),

@@ -129,6 +129,7 @@ async fn engines(State(state): State<AdminState>) -> Json<EnginesView> {
             engine: entry.name.clone(),
             region: entry.region.clone(),
             address: entry.address,
+            profile: health.map(|e| e.profile.clone()),
             capacity_rps: entry.capacity_rps,
             load_rps: entry.load_rps,
             utilisation: if entry.capacity_rps > 0.0 { entry.load_rps / entry.capacity_rps } else { 0.0 },
@@ -137,6 +138,7 @@ async fn engines(State(state): State<AdminState>) -> Json<EnginesView> {
             ready: health.map(|e| e.ready),
             ready_replicas: health.and_then(|e| e.ready_replicas),
             signals: health.and_then(|e| e.signals.clone()),
+            signals_at_s: health.and_then(|e| e.signals_at_s),
             signals_error: health.and_then(|e| e.signals_error.clone()),
             live: live.as_ref().and_then(|l| l.get(&entry.name).cloned()),
         }

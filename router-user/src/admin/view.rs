@@ -86,6 +86,8 @@ pub struct EngineView {
     pub engine: String,
     pub region: String,
     pub address: SocketAddr,
+    /// Its profile; `None` without a controller in this process.
+    pub profile: Option<String>,
     pub capacity_rps: f64,
     /// Planned load.
     pub load_rps: f64,
@@ -98,6 +100,8 @@ pub struct EngineView {
     /// Replicas that are planned with, and what the engine said last, by its own account; `None` without one.
     pub ready_replicas: Option<u32>,
     pub signals: Option<EngineSignals>,
+    /// When it said so, since the control plane's start.
+    pub signals_at_s: Option<f64>,
     /// Why the last attempt to ask the engine failed.
     pub signals_error: Option<String>,
     /// Seen by this process's data plane; `None` without one.
@@ -114,6 +118,18 @@ pub struct LiveEngine {
     pub ttft_ms: Option<f64>,
     pub latency_ms: Option<f64>,
     pub available: bool,
+    /// What those means are made of: sums, and counts of answers.
+    #[serde(default)]
+    pub ttft_ms_sum: f64,
+    #[serde(default)]
+    pub ttft_count: u64,
+    #[serde(default)]
+    pub latency_ms_sum: f64,
+    #[serde(default)]
+    pub latency_count: u64,
+    /// Events of event streams.
+    #[serde(default)]
+    pub events: u64,
 }
 
 /// `ilb weights`.

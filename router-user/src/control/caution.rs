@@ -95,7 +95,7 @@ impl Measured {
             return Some("its probe is");
         }
         // An engine that never said anything is not late.
-        let age = self.readings[engine.index()].age(now)?;
+        let age = now.saturating_sub(self.readings[engine.index()].at()?);
         (age > self.signals_max_age()).then_some("its metrics are")
     }
 

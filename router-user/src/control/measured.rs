@@ -12,6 +12,7 @@ use super::caution::suspicion_of;
 use super::conduct::Conduct;
 use super::demand::{DemandEstimate, ReportError, Standing};
 use super::distances::Distances;
+use super::drift::Drift;
 use super::health::{self, Health, MOST_SILENT_FRAC, Probe, Verdict};
 use super::progress::Progress;
 use crate::config::Config;
@@ -37,6 +38,7 @@ pub struct Measured {
     pub(super) health: Vec<Health>,
     pub(super) readings: Vec<Reading>,
     pub(super) progress: Vec<Progress>,
+    drifts: Vec<Drift>,
     pub(super) conduct: Vec<Conduct>,
     /// The last report of each cluster that was refused, and why.
     refused: Vec<Option<(Duration, String)>>,
@@ -75,15 +77,31 @@ pub struct ClusterDemand {
 pub struct EngineHealth {
     pub engine: String,
     pub ready: bool,
+    #[serde(default)]
+    pub profile: String,
     /// Replicas that are planned with, by the engine's own account; `None` if it gives none.
     #[serde(default)]
     pub ready_replicas: Option<u32>,
     /// What the engine said of itself last, while that is believed.
     #[serde(default)]
     pub signals: Option<EngineSignals>,
+    /// When it said so, since the control plane's start.
+    #[serde(default)]
+    pub signals_at_s: Option<f64>,
     /// Why the last attempt to ask it failed.
     #[serde(default)]
     pub signals_error: Option<String>,
+    /// That it is not as its profile says.
+    #[serde(default)]
+    pub drift: Option<EngineDrift>,
+}
+
+/// An engine against its profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineDrift {
+    /// Time in the engine over the profile's at the same load.
+    pub ratio: f64,
+    pub since_s: f64,
 }
 
 impl Measured {
@@ -99,6 +117,7 @@ impl Measured {
             health: vec![Health::default(); engines],
             readings: vec![Reading::default(); engines],
             progress: vec![Progress::default(); engines],
+            drifts: vec![Drift::default(); engines],
             conduct: vec![Conduct::default(); engines],
             refused: vec![None; fleet.clusters.len()],
             config,
@@ -147,11 +166,20 @@ impl Measured {
     /// Takes what an engine said of itself. True if its ready replicas are others than before, and so the plan's inputs.
     pub fn scrape(&mut self, now: Duration, Scrape { engine, outcome }: Scrape) -> bool {
         let before = self.ready_replicas(now, engine);
-        self.readings[engine.index()].take(now, self.config.fleet.engines[engine.index()].replicas, outcome);
-        if let Some(signals) = self.readings[engine.index()].signals(now, self.signals_max_age()) {
-            self.progress[engine.index()].observe(now, signals);
+        let (fleet, index) = (&self.config.fleet, engine.index());
+        let replicas = fleet.engines[index].replicas;
+        let said = outcome.as_ref().ok().cloned();
+        self.readings[index].take(now, replicas, outcome);
+        if let Some(signals) = self.readings[index].signals(now, self.signals_max_age()) {
+            self.progress[index].observe(now, signals);
         }
-        self.ready_replicas(now, engine) != before
+        let ready = self.ready_replicas(now, engine);
+        // Only an engine that shows all its replicas can be held against its profile.
+        if let (Some(said), Some(ready @ 1..)) = (said, ready) {
+            let stretch = f64::from(replicas) / f64::from(ready);
+            self.drifts[index].take(now, &said, fleet.profile_of(engine), stretch);
+        }
+        ready != before
     }
 
     /// What `engine` said of itself, while that is believed.
@@ -185,6 +213,7 @@ impl Measured {
         let demand_rps = self.demand.demand_rps(now);
         let mut inputs = Inputs {
             ready: fleet.engine_ids().map(ready).collect(),
+            slowdown: self.drifts.iter().map(Drift::slowdown).collect(),
             headroom_frac: config.control.headroom_frac,
             move_limit_frac: config.control.move_limit_frac,
             burst_ms: self.bursts.renew(now, fleet, &self.demand, &demand_rps).to_vec(),
@@ -202,6 +231,15 @@ impl Measured {
                 finding: format!("{far} name an engine that is now farther than the class may go; not in force"),
             });
         }
+        suspicions.extend(self.drifts.iter().zip(&fleet.engines).filter_map(|(drift, engine)| {
+            let ratio = drift.alarm()?.ratio;
+            let plan = if ratio > 1.0 { "planned so" } else { "planned by its profile all the same" };
+            let profile = &fleet.profiles[engine.profile].name;
+            let finding = format!(
+                "takes {ratio:.1} times as long as its profile {profile} says; {plan}; refit it: ilb profile record, ilb profile fit"
+            );
+            Some(Suspicion { subject: format!("engine {}", engine.name), finding })
+        }));
         suspicions.extend(health::assume_ready(fleet, &mut inputs).into_iter().map(|engine| {
             suspicion_of(fleet, engine, "gone, as is every other engine of a class; planned as if it answered".to_owned())
         }));
@@ -269,9 +307,14 @@ impl Measured {
         let of = |engine: EngineId| EngineHealth {
             engine: self.config.fleet.engines[engine.index()].name.clone(),
             ready: self.health[engine.index()].verdict() == Verdict::Ready,
+            profile: self.config.fleet.profile_of(engine).name.clone(),
             ready_replicas: self.ready_replicas(now, engine),
             signals: self.signals(now, engine).cloned(),
+            signals_at_s: self.readings[engine.index()].at().map(|at| at.as_secs_f64()),
             signals_error: self.readings[engine.index()].error().map(ToString::to_string),
+            drift: self.drifts[engine.index()]
+                .alarm()
+                .map(|alarm| EngineDrift { ratio: alarm.ratio, since_s: now.saturating_sub(alarm.since).as_secs_f64() }),
         };
         self.config.fleet.engine_ids().map(of).collect()
     }

@@ -13,6 +13,7 @@ mod cycle;
 mod demand;
 mod dispersion;
 mod distances;
+mod drift;
 mod health;
 mod leader;
 mod measured;
@@ -26,6 +27,6 @@ pub use controller::{Command, CommandError, ControlStatus, Controller, Controlle
 pub use cycle::{Conclusion, Planning, conclude};
 pub use demand::{DemandEstimate, ReportError, Standing};
 pub use health::{Answer, Probe, Verdict};
-pub use measured::{ClusterDemand, EngineHealth, MeasureError, Measured, Suspicion};
+pub use measured::{ClusterDemand, EngineDrift, EngineHealth, MeasureError, Measured, Suspicion};
 pub use pins::{PinError, PinRequest};
 pub use server::{router, serve};

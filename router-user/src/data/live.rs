@@ -46,6 +46,11 @@ impl DataRole {
                     ttft_ms: mean(engine.ttft_ms_sum, engine.ttft_count),
                     latency_ms: mean(engine.end_to_end_ms_sum, engine.end_to_end_count),
                     available: engine.health != Some(HealthState::Out),
+                    ttft_ms_sum: engine.ttft_ms_sum,
+                    ttft_count: engine.ttft_count,
+                    latency_ms_sum: engine.end_to_end_ms_sum,
+                    latency_count: engine.end_to_end_count,
+                    events: engine.events,
                 };
                 (engine.engine, live)
             })

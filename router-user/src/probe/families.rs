@@ -22,6 +22,8 @@ enum Field {
     TtftCount,
     ItlSum,
     ItlCount,
+    E2eSum,
+    E2eCount,
 }
 
 /// A metric by its name, with `_` for every `:`; where a label is given, only its series with that value.
@@ -43,7 +45,10 @@ const fn series(family: Family, field: Field, name: &'static str, label: &'stati
 /// Of two names for one thing the newer stands first, and is preferred where a page has both.
 const METRICS: &[Metric] = {
     use Family::{LlamaCpp, Sglang, SglangRouter, Tgi, Triton, TrtllmServe, Vllm};
-    use Field::{ItlCount, ItlSum, KvUsage, PrefixHits, PrefixMisses, PrefixQueries, Running, TtftCount, TtftSum, Waiting};
+    use Field::{
+        E2eCount, E2eSum, ItlCount, ItlSum, KvUsage, PrefixHits, PrefixMisses, PrefixQueries, Running, TtftCount, TtftSum,
+        Waiting,
+    };
     &[
         metric(Vllm, Running, "vllm_num_requests_running"),
         metric(Vllm, Waiting, "vllm_num_requests_waiting"),
@@ -59,6 +64,8 @@ const METRICS: &[Metric] = {
         metric(Vllm, ItlSum, "vllm_time_per_output_token_seconds_sum"),
         metric(Vllm, ItlCount, "vllm_inter_token_latency_seconds_count"),
         metric(Vllm, ItlCount, "vllm_time_per_output_token_seconds_count"),
+        metric(Vllm, E2eSum, "vllm_e2e_request_latency_seconds_sum"),
+        metric(Vllm, E2eCount, "vllm_e2e_request_latency_seconds_count"),
         metric(Sglang, Running, "sglang_num_running_reqs"),
         metric(Sglang, Waiting, "sglang_num_queue_reqs"),
         metric(Sglang, KvUsage, "sglang_token_usage"),
@@ -70,6 +77,8 @@ const METRICS: &[Metric] = {
         metric(Sglang, ItlSum, "sglang_time_per_output_token_seconds_sum"),
         metric(Sglang, ItlCount, "sglang_inter_token_latency_seconds_count"),
         metric(Sglang, ItlCount, "sglang_time_per_output_token_seconds_count"),
+        metric(Sglang, E2eSum, "sglang_e2e_request_latency_seconds_sum"),
+        metric(Sglang, E2eCount, "sglang_e2e_request_latency_seconds_count"),
         metric(SglangRouter, Running, "smg_worker_requests_active"),
         metric(SglangRouter, Running, "sgl_router_running_requests"),
         metric(TrtllmServe, Running, "trtllm_num_requests_running"),
@@ -81,6 +90,8 @@ const METRICS: &[Metric] = {
         metric(TrtllmServe, TtftCount, "trtllm_time_to_first_token_seconds_count"),
         metric(TrtllmServe, ItlSum, "trtllm_time_per_output_token_seconds_sum"),
         metric(TrtllmServe, ItlCount, "trtllm_time_per_output_token_seconds_count"),
+        metric(TrtllmServe, E2eSum, "trtllm_e2e_request_latency_seconds_sum"),
+        metric(TrtllmServe, E2eCount, "trtllm_e2e_request_latency_seconds_count"),
         series(Triton, Running, "nv_trt_llm_request_metrics", "request_type", "scheduled"),
         series(Triton, Waiting, "nv_trt_llm_request_metrics", "request_type", "waiting"),
         series(Triton, KvUsage, "nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction"),
@@ -88,6 +99,8 @@ const METRICS: &[Metric] = {
         metric(Tgi, Waiting, "tgi_queue_size"),
         metric(Tgi, ItlSum, "tgi_request_mean_time_per_token_duration_sum"),
         metric(Tgi, ItlCount, "tgi_request_mean_time_per_token_duration_count"),
+        metric(Tgi, E2eSum, "tgi_request_duration_sum"),
+        metric(Tgi, E2eCount, "tgi_request_duration_count"),
         metric(LlamaCpp, Running, "llamacpp_requests_processing"),
         metric(LlamaCpp, Waiting, "llamacpp_requests_deferred"),
         metric(LlamaCpp, KvUsage, "llamacpp_kv_cache_usage_ratio"),
@@ -197,6 +210,7 @@ fn signals(family: Family, found: &[Series]) -> EngineSignals {
         prefix: queries.zip(hits).map(|(queries, hits)| PrefixCache { queries, hits }),
         ttft: timings(Field::TtftSum, Field::TtftCount),
         itl: timings(Field::ItlSum, Field::ItlCount),
+        e2e: timings(Field::E2eSum, Field::E2eCount),
         ..EngineSignals::nothing(family)
     }
 }

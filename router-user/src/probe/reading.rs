@@ -33,9 +33,9 @@ impl Reading {
         self.last.as_ref().filter(|(at, _)| now.saturating_sub(*at) <= max_age).map(|(_, signals)| signals)
     }
 
-    /// Age of the last words; `None` if there were none.
-    pub fn age(&self, now: Duration) -> Option<Duration> {
-        self.last.as_ref().map(|(at, _)| now.saturating_sub(*at))
+    /// When the last words came; `None` if there were none.
+    pub fn at(&self) -> Option<Duration> {
+        self.last.as_ref().map(|(at, _)| *at)
     }
 
     /// Why the last attempt failed, until one succeeds.
@@ -91,10 +91,10 @@ mod tests {
     #[test]
     fn old_words_are_unknown_and_errors_last_until_success() {
         let mut reading = Reading::default();
-        assert_eq!(reading.age(at(3)), None);
+        assert_eq!(reading.at(), None);
         reading.take(at(0), 1, ranks(1));
         reading.take(at(5), 1, Err(ScrapeError::Silent));
-        assert_eq!((reading.in_engine(at(15), MAX_AGE), reading.age(at(15))), (Some(3.0), Some(at(15))));
+        assert_eq!((reading.in_engine(at(15), MAX_AGE), reading.at()), (Some(3.0), Some(at(0))));
         assert_eq!(reading.in_engine(at(16), MAX_AGE), None);
         assert!(matches!(reading.error(), Some(ScrapeError::Silent)));
         reading.take(at(20), 1, ranks(1));

@@ -42,6 +42,9 @@ pub struct EngineSignals {
     pub ttft: Option<Timings>,
     /// Time between tokens; where an engine only has the mean of each request, that.
     pub itl: Option<Timings>,
+    /// Time from arrival to the end; its count is that of answers.
+    #[serde(default)]
+    pub e2e: Option<Timings>,
 }
 
 /// Counters of the prefix cache, in the engine's own unit (tokens or blocks); both only grow.
@@ -70,6 +73,7 @@ impl EngineSignals {
             prefix: None,
             ttft: None,
             itl: None,
+            e2e: None,
         }
     }
 

@@ -30,6 +30,8 @@ vllm:inter_token_latency_seconds_sum{engine="0",model_name="m"} 20
 vllm:inter_token_latency_seconds_count{engine="0",model_name="m"} 1000
 vllm:time_per_output_token_seconds_sum{engine="0",model_name="m"} 7
 vllm:time_per_output_token_seconds_count{engine="0",model_name="m"} 7
+vllm:e2e_request_latency_seconds_sum{engine="0",model_name="m"} 90
+vllm:e2e_request_latency_seconds_count{engine="0",model_name="m"} 48
 "#;
     let wanted = EngineSignals {
         running: Some(20.0),
@@ -39,6 +41,7 @@ vllm:time_per_output_token_seconds_count{engine="0",model_name="m"} 7
         prefix: Some(PrefixCache { queries: 1000.0, hits: 250.0 }),
         ttft: timings(12.5, 50.0),
         itl: timings(20.0, 1000.0),
+        e2e: timings(90.0, 48.0),
         ..EngineSignals::nothing(Family::Vllm)
     };
     assert_eq!(read(page), wanted);
