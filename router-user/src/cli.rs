@@ -155,12 +155,21 @@ pub(crate) enum ProfileCommand {
     ///
     /// SAMPLES.csv has a header and one row per window of one engine, all replicas ready. Columns: time_s (start), load_rps (arrivals),
     /// running, waiting (mean requests), ttft_ms, tbot_ms (means); and any of window_s, served_rps, e2e_ms, prompt_tokens, output_tokens,
-    /// hit_frac, load_change_frac. Lines that begin with # are comments. Windows that are idle, saturated or of changing load are left out.
+    /// hit_frac, load_change_frac. A column engine is not read, and lines that begin with # are comments. Windows that are idle, saturated or of changing load are left out.
     ///
     /// Writes a [profile.NAME] section for a configuration. A fit that must not be used is refused, with the reason and exit code 1:
     /// fewer than 12 steady windows, loads below 70 % or above 50 % of capacity only, an error above 15 % in the top band of load, more than 10 %
     /// off Little's law, a counter that stands still. The plot is written all the same, where there are curves to draw.
     Fit(ProfileFit),
+    /// Record windows of a running fleet, for `ilb profile fit`.
+    ///
+    /// Takes load, requests in the engine, TTFT and time between tokens from each engine's own metrics, as the running ilb asks for them
+    /// (control.scrape_period). Where an engine has no such metrics, it takes what this ilb's own data plane measured, which then includes
+    /// the way to the engine, and sees no other cluster's requests. Vary the load meanwhile, and keep each load for three windows or more:
+    /// load_change_frac marks windows in which it changed, and the fit leaves those out.
+    ///
+    /// Rows are added to SAMPLES.csv as windows end, whole lines only; ctrl-c ends the recording and leaves a legal file.
+    Record(ProfileRecord),
     /// Derive curves from timings of single iterations, where nobody measured the engine under load.
     ///
     /// TABLE.csv has the columns batch, prompt_tokens, prefill_ms (all prompts of the batch) and iteration_ms (one decode iteration).
@@ -183,6 +192,28 @@ pub(crate) struct ProfileFit {
     /// Without data above 70 % of capacity, let the physics of continuous batching fill the gap.
     #[arg(long)]
     pub(crate) prior: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileRecord {
+    /// File to add windows to.
+    #[arg(value_name = "SAMPLES.csv")]
+    pub(crate) file: PathBuf,
+    /// Record only engines of this profile; needed where the fleet has several, unless --engine is given.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// Record only this engine; may be repeated.
+    #[arg(long, value_name = "NAME", conflicts_with = "profile")]
+    pub(crate) engine: Vec<String>,
+    /// How long to record; until ctrl-c, if not given.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Length of a window, 2s to 1h.
+    #[arg(long, default_value = "60s", value_parser = window)]
+    pub(crate) window: Duration,
+    /// Unix socket of the running ilb.
+    #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
+    pub(crate) socket: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -303,6 +334,11 @@ fn weight(text: &str) -> Result<(String, f64), String> {
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (1e-6..=1e9).contains(number));
     number.ok_or_else(|| "wanted a number above 0, from 0.000001 to 1000000000".to_owned())
+}
+
+fn window(text: &str) -> Result<Duration, String> {
+    let window = humantime::parse_duration(text).ok().filter(|window| (2..=3_600).contains(&window.as_secs()));
+    window.ok_or_else(|| "wanted a duration from 2s to 1h, such as 60s".to_owned())
 }
 
 fn quantile(text: &str) -> Result<f64, String> {

@@ -5,6 +5,7 @@ mod ask;
 mod cli;
 mod offline;
 mod profile;
+mod record;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,7 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
             None => serve(ask::explain(args)),
         },
         Command::Profile { command: ProfileCommand::Fit(args) } => profile::fit(&args),
+        Command::Profile { command: ProfileCommand::Record(args) } => serve(record::record(args)),
         Command::Profile { command: ProfileCommand::Derive(args) } => profile::derive(&args),
         Command::Status(args) => serve(ask::status(args)),
         Command::Engines(args) => serve(ask::engines(args)),

@@ -127,9 +127,11 @@ pub(super) fn sort_out(windows: &[Window], capacity_rps: Option<f64>) -> Vec<Opt
     windows.iter().zip(before).map(sort).collect()
 }
 
-/// Whether more arrived than was served.
+/// Whether more arrived than was served, and that by more than a steady number of requests in the engine varies.
 pub(super) fn is_saturated(window: &Window) -> bool {
-    window.served_rps.is_some_and(|served| served < SATURATED_FRAC * window.load_rps)
+    let Some(served) = window.served_rps else { return false };
+    let varies = COUNTING_SIGMAS * (2.0 * window.in_engine).sqrt();
+    served < SATURATED_FRAC * window.load_rps && window.window_s.is_none_or(|s| (window.load_rps - served) * s > varies)
 }
 
 /// A window that measured its own change is believed. Else one that follows another without a pause is compared with it: a step of
@@ -164,6 +166,7 @@ mod tests {
     fn windows_without_a_steady_state_are_left_out() {
         check("0,0,0,0,1,1,60,0,\n", None, &[Some(Dropped::Idle)]);
         check("0,9,1,1,1,1,60,8,\n", None, &[Some(Dropped::Saturated)]);
+        check("0,9,59,1,1,1,60,8.5,\n", None, &[None]);
         check("0,9,1,1,1,1,60,9,\n60,9,1,1,1,1,60,9,\n", Some(8.5), &[Some(Dropped::Saturated); 2]);
         check("0,9,1,1,1,1,60,9,0.2\n", None, &[Some(Dropped::Changing)]);
         // A step right after another window; the same step after a pause; a step that is within counting noise.

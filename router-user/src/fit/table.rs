@@ -11,6 +11,9 @@ use crate::config::suggest;
 /// Mistakes reported at once: a file of the wrong kind has one per cell, and nobody reads more than these.
 const MAX_MISTAKES: usize = 20;
 
+/// A column that says whose row it is, for people; it may hold anything.
+const NAMES: &str = "engine";
+
 /// Rows read: a year of one-minute windows is half of it.
 const MAX_ROWS: usize = 1_000_000;
 
@@ -127,15 +130,16 @@ fn header_wanted(columns: &[Column]) -> String {
     }
 }
 
-/// For each cell of a row, which known column it is.
-fn places(header: &str, line: usize, columns: &[Column], mistakes: &mut Mistakes) -> Vec<usize> {
-    let mut places: Vec<usize> = Vec::new();
+/// For each cell of a row, which known column it is; `None` for one that is not read.
+fn places(header: &str, line: usize, columns: &[Column], mistakes: &mut Mistakes) -> Vec<Option<usize>> {
+    let mut places: Vec<Option<usize>> = Vec::new();
     for name in header.split(',').map(str::trim) {
         match columns.iter().position(|c| c.name == name) {
-            Some(place) if places.contains(&place) => {
+            Some(place) if places.contains(&Some(place)) => {
                 mistakes.add(line, &format!("{name:?}"), "comes twice; wanted it once".to_owned())
             }
-            Some(place) => places.push(place),
+            Some(place) => places.push(Some(place)),
+            None if name == NAMES => places.push(None),
             None => {
                 let hint = suggest(name, columns.iter().map(|c| c.name));
                 mistakes.add(line, &format!("{name:?}"), format!("is unknown{hint}; wanted {}", header_wanted(columns)));
@@ -143,14 +147,14 @@ fn places(header: &str, line: usize, columns: &[Column], mistakes: &mut Mistakes
         }
     }
     for (place, column) in columns.iter().enumerate() {
-        if column.required && !places.contains(&place) {
+        if column.required && !places.contains(&Some(place)) {
             mistakes.add(line, &format!("{:?}", column.name), format!("is missing; wanted {}", column.wanted));
         }
     }
     places
 }
 
-fn row(text: &str, line: usize, places: &[usize], columns: &[Column], mistakes: &mut Mistakes) -> Vec<Option<f64>> {
+fn row(text: &str, line: usize, places: &[Option<usize>], columns: &[Column], mistakes: &mut Mistakes) -> Vec<Option<f64>> {
     let mut row = vec![None; columns.len()];
     let cells: Vec<&str> = text.split(',').map(str::trim).collect();
     if cells.len() != places.len() {
@@ -158,6 +162,7 @@ fn row(text: &str, line: usize, places: &[usize], columns: &[Column], mistakes: 
         return row;
     }
     for (cell, &place) in cells.into_iter().zip(places) {
+        let Some(place) = place else { continue };
         let column = &columns[place];
         let name = format!("{:?}", column.name);
         let (least, most) = column.range;
@@ -199,6 +204,8 @@ mod tests {
             read("s.csv", "\u{feff}ttft_ms, hit_frac,load_rps\n# a remark\n\n120,,3\r\n130,0.5,4\n", &COLUMNS).expect("a table");
         assert_eq!(table.rows, [vec![Some(3.0), Some(120.0), None], vec![Some(4.0), Some(130.0), Some(0.5)]]);
         assert_eq!(table.lines, [4, 5]);
+        let table = read("s.csv", "engine,load_rps,ttft_ms\ne 1,3,120\n", &COLUMNS).expect("a table");
+        assert_eq!(table.rows, [vec![Some(3.0), Some(120.0), None]]);
     }
 
     #[test]

@@ -1,0 +1,256 @@
+//! From counters that only grow to windows: what `ilb profile record` writes and `ilb profile fit` reads. Pure.
+
+use crate::probe::{EngineSignals, PrefixCache, Timings};
+
+/// Header of the file; `engine` says whose window a row is, and is not fitted.
+pub const HEADER: &str =
+    "time_s,engine,load_rps,running,waiting,ttft_ms,tbot_ms,window_s,served_rps,e2e_ms,output_tokens,hit_frac,load_change_frac";
+
+/// Standard deviations by which counts may differ before they count as two loads.
+const COUNTING_SIGMAS: f64 = 3.0;
+
+/// A pause between two moments of more than this part of a window leaves a gap in which the gauges are not known.
+const LONGEST_PAUSE_FRAC: f64 = 0.6;
+
+/// What was counted of one engine until one moment; counters only grow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moment {
+    /// In s, of any clock that does not jump.
+    pub at_s: f64,
+    pub running: f64,
+    pub waiting: f64,
+    pub arrivals: f64,
+    pub ttft: Timings,
+    /// Gaps between tokens.
+    pub gaps: Timings,
+    pub e2e: Option<Timings>,
+    pub prefix: Option<PrefixCache>,
+}
+
+/// One window, as a row of the file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recorded {
+    pub window_s: f64,
+    pub load_rps: f64,
+    pub running: f64,
+    pub waiting: f64,
+    pub ttft_ms: f64,
+    pub tbot_ms: f64,
+    pub output_tokens: f64,
+    pub served_rps: Option<f64>,
+    pub e2e_ms: Option<f64>,
+    pub hit_frac: Option<f64>,
+    /// Change of the load within the window, or since the one right before it, beyond what counting a steady load shows.
+    pub load_change_frac: f64,
+}
+
+/// One engine's windows, one after another.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    window_s: f64,
+    open: Option<Open>,
+    /// Arrivals and length of the window right before.
+    before: Option<(f64, f64)>,
+}
+
+/// A window that is being filled.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    first: Moment,
+    middle: Option<Moment>,
+    last: Moment,
+    running: f64,
+    waiting: f64,
+    gauges: f64,
+}
+
+impl Moment {
+    /// By an engine's own account; `None` if it does not tell all that a window needs.
+    pub fn of(at_s: f64, signals: &EngineSignals) -> Option<Self> {
+        let (running, waiting, ttft) = (signals.running?, signals.waiting?, signals.ttft?);
+        // Who waits has arrived and has no token yet.
+        let arrivals = ttft.count + waiting;
+        Some(Self { at_s, running, waiting, arrivals, ttft, gaps: signals.itl?, e2e: signals.e2e, prefix: signals.prefix })
+    }
+
+    fn follows(&self, before: &Self) -> bool {
+        let grows = |now: Timings, then: Timings| now.count >= then.count && now.sum_s >= then.sum_s;
+        self.at_s > before.at_s && grows(self.ttft, before.ttft) && grows(self.gaps, before.gaps)
+    }
+}
+
+impl Recording {
+    pub fn new(window_s: f64) -> Self {
+        Self { window_s, open: None, before: None }
+    }
+
+    /// Takes what is known at one moment. Returns the window that it ends, if there is one with requests in it.
+    ///
+    /// A window that a restart or a pause of the engine falls into is left out.
+    pub fn take(&mut self, moment: Moment) -> Option<Recorded> {
+        let Some(open) = &mut self.open else {
+            self.open = Some(Open::begin(moment));
+            return None;
+        };
+        if moment == open.last || moment.at_s == open.last.at_s {
+            return None;
+        }
+        if !moment.follows(&open.last) || moment.at_s - open.last.at_s > LONGEST_PAUSE_FRAC * self.window_s {
+            *self = Self { open: Some(Open::begin(moment)), ..Self::new(self.window_s) };
+            return None;
+        }
+        let elapsed_s = moment.at_s - open.first.at_s;
+        open.running += moment.running;
+        open.waiting += moment.waiting;
+        open.gauges += 1.0;
+        open.last = moment;
+        if open.middle.is_none() && elapsed_s >= 0.5 * self.window_s {
+            open.middle = Some(moment);
+        }
+        if elapsed_s < self.window_s {
+            return None;
+        }
+        let window = open.row(self.before);
+        self.before = Some(open.arrivals());
+        self.open = Some(Open::begin(moment));
+        window
+    }
+}
+
+impl Open {
+    fn begin(first: Moment) -> Self {
+        Self { first, middle: None, last: first, running: 0.0, waiting: 0.0, gauges: 0.0 }
+    }
+
+    fn arrivals(&self) -> (f64, f64) {
+        ((self.last.arrivals - self.first.arrivals).max(0.0), self.last.at_s - self.first.at_s)
+    }
+
+    fn row(&self, before: Option<(f64, f64)>) -> Option<Recorded> {
+        let (first, last) = (&self.first, &self.last);
+        let (arrivals, window_s) = self.arrivals();
+        let (requests, gaps) = (last.ttft.count - first.ttft.count, last.gaps.count - first.gaps.count);
+        let within = self.middle.map_or(0.0, |middle| {
+            let half = |from: &Moment, to: &Moment| ((to.arrivals - from.arrivals).max(0.0), to.at_s - from.at_s);
+            change(half(first, &middle), half(&middle, last))
+        });
+        let e2e = last.e2e.zip(first.e2e);
+        Some(Recorded {
+            window_s,
+            load_rps: arrivals / window_s,
+            running: self.running / self.gauges,
+            waiting: self.waiting / self.gauges,
+            ttft_ms: last.ttft.mean_since(&first.ttft)? * 1e3,
+            tbot_ms: last.gaps.mean_since(&first.gaps)? * 1e3,
+            output_tokens: gaps / requests + 1.0,
+            served_rps: e2e.map(|(last, first)| (last.count - first.count).max(0.0) / window_s),
+            e2e_ms: e2e.and_then(|(last, first)| Some(last.mean_since(&first)? * 1e3)),
+            hit_frac: last.prefix.zip(first.prefix).and_then(|(last, first)| last.hit_frac_since(&first)),
+            load_change_frac: before.map_or(within, |before| within.max(change(before, (arrivals, window_s)))),
+        })
+    }
+}
+
+/// Difference of two rates, each a count and a length, beyond what counting shows, as a share of their mean.
+fn change(a: (f64, f64), b: (f64, f64)) -> f64 {
+    let ((a, a_s), (b, b_s)) = (a, b);
+    if a_s <= 0.0 || b_s <= 0.0 || a + b <= 0.0 {
+        return 0.0;
+    }
+    let counting = COUNTING_SIGMAS * (a / (a_s * a_s) + b / (b_s * b_s)).sqrt();
+    ((a / a_s - b / b_s).abs() - counting).max(0.0) / ((a + b) / (a_s + b_s))
+}
+
+impl Recorded {
+    /// A line of the file, with its end; `time_s` is the window's start in Unix time.
+    pub fn line(&self, time_s: f64, engine: &str) -> String {
+        let Self { window_s, load_rps, running, waiting, ttft_ms, tbot_ms, output_tokens, load_change_frac, .. } = self;
+        let maybe = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.4}"));
+        let (served_rps, e2e_ms, hit_frac) = (maybe(self.served_rps), maybe(self.e2e_ms), maybe(self.hit_frac));
+        format!(
+            "{time_s:.1},{engine},{load_rps:.4},{running:.3},{waiting:.3},{ttft_ms:.3},{tbot_ms:.4},{window_s:.2},{served_rps},{e2e_ms},\
+             {output_tokens:.2},{hit_frac},{load_change_frac:.3}\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fit::Samples;
+
+    /// An engine with counters: `rps` requests/s of 11 tokens each, 100 ms to the first and 20 ms between two.
+    struct Engine(Moment);
+
+    impl Engine {
+        fn new() -> Self {
+            let zero = Timings { sum_s: 0.0, count: 0.0 };
+            let prefix = Some(PrefixCache { queries: 0.0, hits: 0.0 });
+            let (running, waiting, arrivals) = (3.0, 1.0, 0.0);
+            Self(Moment { at_s: 0.0, running, waiting, arrivals, ttft: zero, gaps: zero, e2e: Some(zero), prefix })
+        }
+
+        fn after(&mut self, seconds: f64, rps: f64) -> Moment {
+            let requests = seconds * rps;
+            let grow = |timings: &mut Timings, count: f64, each_s: f64| {
+                timings.count += count;
+                timings.sum_s += count * each_s;
+            };
+            self.0.at_s += seconds;
+            self.0.arrivals += requests;
+            grow(&mut self.0.ttft, requests, 0.1);
+            grow(&mut self.0.gaps, 10.0 * requests, 0.02);
+            grow(self.0.e2e.as_mut().expect("set"), requests, 0.3);
+            let prefix = self.0.prefix.as_mut().expect("set");
+            (prefix.queries, prefix.hits) = (prefix.queries + 100.0 * requests, prefix.hits + 25.0 * requests);
+            self.0
+        }
+    }
+
+    fn run(recording: &mut Recording, engine: &mut Engine, seconds: usize, rps: f64) -> Vec<Recorded> {
+        (0..seconds).filter_map(|_| recording.take(engine.after(1.0, rps))).collect()
+    }
+
+    #[test]
+    fn windows_hold_rates_means_and_gauges() {
+        let (mut recording, mut engine) = (Recording::new(10.0), Engine::new());
+        let windows = run(&mut recording, &mut engine, 21, 8.0);
+        assert_eq!(windows.len(), 2);
+        let close = |found: f64, wanted: f64| assert!((found - wanted).abs() < 1e-6, "{found}, wanted {wanted}");
+        let window = windows[1];
+        close(window.load_rps, 8.0);
+        close(window.running + window.waiting, 4.0);
+        close(window.ttft_ms, 100.0);
+        close(window.tbot_ms, 20.0);
+        close(window.output_tokens, 11.0);
+        close(window.window_s, 10.0);
+        assert_eq!((window.served_rps, window.hit_frac, window.load_change_frac), (Some(8.0), Some(0.25), 0.0));
+        let text = format!("{HEADER}\n{}", window.line(1_700_000_000.0, "e1"));
+        let read = Samples::read("s.csv", &text).expect("what is written is read");
+        assert!((read.windows[0].load_rps - 8.0).abs() < 1e-9 && (read.windows[0].in_engine - 4.0).abs() < 1e-9);
+        assert!((read.windows[0].e2e_ms.expect("measured") - 300.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_step_of_load_shows_within_the_window_and_in_the_next_and_noise_does_not() {
+        let (mut recording, mut engine) = (Recording::new(10.0), Engine::new());
+        run(&mut recording, &mut engine, 17, 100.0);
+        let windows = run(&mut recording, &mut engine, 24, 150.0);
+        let changes: Vec<bool> = windows.iter().map(|w| w.load_change_frac > 0.1).collect();
+        assert_eq!(changes, [true, true, false], "the step is in the first, and the second begins at another load");
+        let windows = run(&mut recording, &mut engine, 10, 154.0);
+        assert!(windows.iter().all(|w| w.load_change_frac == 0.0), "{windows:?}");
+    }
+
+    #[test]
+    fn restarts_pauses_and_idle_windows_give_no_row() {
+        let (mut recording, mut engine) = (Recording::new(10.0), Engine::new());
+        assert_eq!(run(&mut recording, &mut engine, 8, 5.0).len(), 0);
+        engine.0 = Moment { at_s: engine.0.at_s, ..Engine::new().0 };
+        assert_eq!(run(&mut recording, &mut engine, 8, 5.0).len(), 0, "it began anew");
+        engine.0.at_s += 60.0;
+        assert_eq!(run(&mut recording, &mut engine, 8, 5.0).len(), 0, "nobody knows what was in between");
+        assert_eq!(run(&mut recording, &mut engine, 5, 5.0).len(), 1);
+        assert_eq!(run(&mut recording, &mut engine, 30, 0.0).len(), 1, "the rest is idle");
+    }
+}
