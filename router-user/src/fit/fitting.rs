@@ -235,7 +235,7 @@ impl Task {
     fn mean(&self, measured: &[Point]) -> (Mean, Basis, Vec<Point>) {
         let points: Vec<Point> = measured.iter().chain(&self.prior).copied().collect();
         // An engine without load holds no request, but has a latency.
-        let basis = Basis::new(&points, self.capacity, self.quantity != Quantity::InEngine);
+        let basis = Basis::new(&points, self.capacity, self.quantity != Quantity::InEngine).with_smooth();
         (mean(&points, &basis), basis, points)
     }
 
