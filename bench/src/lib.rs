@@ -11,6 +11,7 @@ pub mod engine;
 pub mod http;
 pub mod load;
 pub mod net;
+pub mod origin;
 pub mod plan;
 pub mod process;
 pub mod real_engine;

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use tracing::info;
 
+use crate::origin::Origin;
 use crate::process::{self, Child};
 use closed::Run;
 use peer::{Ground, Peer};
@@ -69,7 +70,7 @@ pub async fn run(args: Args) -> Result<()> {
     for peer in &peers {
         peer.find()?;
     }
-    let load_before = usage::load_average()?;
+    let origin = Origin::here()?;
     let _nice = args.nice.map(usage::Nice::set).transpose()?;
     let folder = tempfile::Builder::new().prefix("ilb-compare-").tempdir().context("failed to make a working folder")?;
     let cores = Cores::split(args.no_pin)?;
@@ -108,7 +109,7 @@ pub async fn run(args: Args) -> Result<()> {
             found.push(sample);
         }
     }
-    let report = report::Report::new(&args, &direct, &samples, cores.count, cores.describe(), load_before)?;
+    let report = report::Report::new(&args, &direct, &samples, cores.describe(), origin)?;
     report.write(&args.out)?;
     println!("{}", report.markdown());
     Ok(())
@@ -164,8 +165,6 @@ async fn closed_loop(args: &Args, address: SocketAddr, connections: usize) -> Re
 /// Which cores the proxy and the rest run on.
 #[derive(Clone, Debug)]
 struct Cores {
-    /// All that this process may use.
-    count: usize,
     /// Empty: everything runs anywhere.
     proxy: Vec<usize>,
     rest: Vec<usize>,
@@ -176,10 +175,10 @@ impl Cores {
         let mut rest = usage::allowed_cores()?;
         let count = rest.len();
         if is_off || count < 2 {
-            return Ok(Self { count, proxy: Vec::new(), rest: Vec::new() });
+            return Ok(Self { proxy: Vec::new(), rest: Vec::new() });
         }
         let proxy = rest.split_off(count - 1);
-        Ok(Self { count, proxy, rest })
+        Ok(Self { proxy, rest })
     }
 
     fn proxy<'c>(&self, command: &'c mut Command) -> &'c mut Command {

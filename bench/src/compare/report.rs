@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
@@ -12,7 +11,7 @@ use serde::Serialize;
 use super::Args;
 use super::closed::Run;
 use super::peer::Peer;
-use crate::clock;
+use crate::origin::Origin;
 
 /// Percentiles of one measurement, in us.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -92,15 +91,9 @@ impl fmt::Display for Sample {
 /// Everything a reader needs to judge the table.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    machine: String,
-    kernel: String,
-    cores: usize,
+    #[serde(flatten)]
+    origin: Origin,
     placement: String,
-    /// The machine's load average before anything was started here: what else ran beside the measurement.
-    load_before: f64,
-    date: String,
-    commit: String,
-    command: String,
     rounds: usize,
     connections: usize,
     streams: usize,
@@ -122,27 +115,16 @@ impl Report {
         args: &Args,
         direct: &[Sample],
         samples: &[(Peer, Vec<Sample>)],
-        cores: usize,
         placement: String,
-        load_before: f64,
+        origin: Origin,
     ) -> Result<Self> {
-        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let machine = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let date = humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + clock::unix_time()).to_string();
         let mut versions = BTreeMap::new();
         for (peer, _) in samples {
             versions.insert(peer.to_string(), peer.version()?);
         }
         Ok(Self {
-            machine: machine.trim_start_matches(['\t', ' ', ':']).to_owned(),
-            kernel: kernel.trim().to_owned(),
-            cores,
+            origin,
             placement,
-            load_before,
-            date,
-            commit: commit(),
-            command: command(),
             rounds: args.rounds,
             connections: args.connections,
             streams: args.streams,
@@ -157,7 +139,7 @@ impl Report {
     /// Writes `compare-DATE.json` and `compare-DATE.md`.
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
-        let stem = format!("compare-{}", self.date.replace(':', ""));
+        let stem = format!("compare-{}", self.origin.date.replace(':', ""));
         let json = serde_json::to_string_pretty(self)? + "\n";
         for (ending, text) in [("json", json), ("md", self.markdown() + "\n")] {
             let path = folder.join(format!("{stem}.{ending}"));
@@ -169,18 +151,7 @@ impl Report {
     pub(super) fn markdown(&self) -> String {
         let direct = |value: fn(&Sample) -> Option<f64>| median(&self.direct, value);
         let mut lines = vec![
-            format!(
-                "{}, {} cores, Linux {}; {}; load average before {:.1}; {}; commit {}; `{}`.\nMedians of {} alternated rounds; one worker each.",
-                self.machine,
-                self.cores,
-                self.kernel,
-                self.placement,
-                self.load_before,
-                self.date,
-                self.commit,
-                self.command,
-                self.rounds
-            ),
+            format!("{} {}.\nMedians of {} alternated rounds; one worker each.", self.origin, self.placement, self.rounds),
             String::new(),
             format!(
                 "Without a proxy: p50 {} us, p99 {} us at 1 connection; {} requests/s at {}; {} us p50, {} us p99 an event.",
@@ -233,25 +204,6 @@ fn median(samples: &[Sample], value: fn(&Sample) -> Option<f64>) -> Option<f64> 
         n if n % 2 == 1 => Some(values[middle]),
         _ => Some((values[middle - 1] + values[middle]) / 2.0),
     }
-}
-
-/// The commit of the working tree, marked when it has changes.
-fn commit() -> String {
-    let git = |args: &[&str]| {
-        let output = Command::new("git").args(args).output().ok().filter(|output| output.status.success())?;
-        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let Some(hash) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
-    let is_changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
-    if is_changed { format!("{hash} with changes") } else { hash }
-}
-
-/// The command line, without the path of the program.
-fn command() -> String {
-    let mut words = std::env::args();
-    let program = words.next().unwrap_or_default();
-    let name = Path::new(&program).file_name().map_or_else(|| program.clone(), |name| name.to_string_lossy().into_owned());
-    std::iter::once(name).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

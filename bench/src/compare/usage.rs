@@ -43,13 +43,6 @@ impl Usage {
     }
 }
 
-/// The machine's load average over the last minute.
-pub(super) fn load_average() -> Result<f64> {
-    let text = std::fs::read_to_string("/proc/loadavg").context("failed to read /proc/loadavg")?;
-    let first = text.split(' ').next().unwrap_or_default();
-    first.parse().with_context(|| format!("/proc/loadavg starts with {first:?}; wanted a number"))
-}
-
 /// The cores this process may run on.
 pub(super) fn allowed_cores() -> Result<Vec<usize>> {
     let size = std::mem::size_of::<libc::cpu_set_t>();

@@ -9,9 +9,10 @@ pub(crate) mod world;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use router_user::model::{ClassId, ClusterId, EngineId};
 use router_user::plan::planner::{decide, moved_frac};
@@ -19,6 +20,7 @@ use router_user::plan::steady::SteadyRtt;
 use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, explain};
 
 use crate::clock;
+use crate::origin::Origin;
 
 pub use report::Report;
 use world::{Size, World};
@@ -55,13 +57,26 @@ pub struct Args {
     ticks: u32,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Let demand stand still, so that distances alone are noisy
+    #[arg(long)]
+    still: bool,
+    /// Also keep the figures in this folder, in a file of their own
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    let origin = Origin::here()?;
     let report = measure(args)?;
+    if let Some(folder) = &args.save {
+        std::fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
+        let path = folder.join(format!("plan-{}.json", origin.date.replace(':', "")));
+        let text = serde_json::to_string_pretty(&report::Saved { origin: &origin, report: &report })? + "\n";
+        std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))?;
+    }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
@@ -85,7 +100,10 @@ pub fn measure(args: &Args) -> Result<Report> {
     let mut report = Report::new(args);
     let mut inputs = Inputs::from_fleet(&world.fleet);
     for tick in 0..=args.ticks {
-        inputs.demand_rps = world.demand_rps();
+        let demand_rps = world.demand_rps();
+        if tick == 0 || !args.still {
+            inputs.demand_rps = demand_rps;
+        }
         let measured = world.rtt_ms();
         steady.observe(&measured);
         inputs.rtt_ms = steady.rtt_ms().to_vec();
@@ -202,6 +220,24 @@ mod tests {
         let (plain, cost) = (report.plain_churn_mean.expect("small"), report.cost_over_plain_mean.expect("small"));
         assert!(plain > 20.0 * report.churn_mean && cost <= 1e-3, "{report}");
         assert!(report.region_loss_ms > 0.0 && report.region_loss_shed_rps == 0.0, "{report}");
+    }
+
+    #[test]
+    fn noise_of_distances_inside_their_dead_band_moves_nothing() {
+        for args in ["plan --ticks 30 --still", "plan --classes 5 --pooled --ticks 10 --still --seed 2"] {
+            let report = measure(&Args::parse_from(args.split(' '))).expect("a fleet with room");
+            assert_eq!((report.churn_max, report.published_share, report.reversals), (0.0, 0.0, 0), "{args}: {report}");
+        }
+    }
+
+    #[test]
+    fn nothing_turns_round_in_fleets_under_noise() {
+        for seed in 1..=2 {
+            let args = format!("plan --clusters 10 --engines 100 --classes 5 --pooled --ticks 40 --seed {seed}");
+            let report = measure(&Args::parse_from(args.split(' '))).expect("a fleet with room");
+            assert_eq!(report.reversals, 0, "{report}");
+            assert!(report.churn_mean <= 0.005 && report.published_share <= 0.2, "{report}");
+        }
     }
 
     #[test]

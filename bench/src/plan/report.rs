@@ -6,6 +6,7 @@ use router_user::plan::Plan;
 use serde::Serialize;
 
 use super::Args;
+use crate::origin::Origin;
 
 /// Figures of one run. Units: ms, shares of 1.
 #[derive(Clone, Debug, Serialize)]
@@ -17,6 +18,7 @@ pub struct Report {
     pub load: f64,
     pub ticks: u32,
     pub seed: u64,
+    pub still: bool,
     /// The first plan, from nothing.
     pub cold_ms: f64,
     /// Plan, certificate, account of every weight and decision, one tick after the other.
@@ -49,9 +51,18 @@ pub struct Report {
     plain: Vec<(f64, f64)>,
 }
 
+/// A report with where it comes from.
+#[derive(Debug, Serialize)]
+pub(super) struct Saved<'a> {
+    #[serde(flatten)]
+    pub(super) origin: &'a Origin,
+    #[serde(flatten)]
+    pub(super) report: &'a Report,
+}
+
 impl Report {
     pub(super) fn new(args: &Args) -> Self {
-        let &Args { clusters, engines, classes, pooled, load, ticks, seed, .. } = args;
+        let &Args { clusters, engines, classes, pooled, load, ticks, seed, still, .. } = args;
         Self {
             clusters,
             engines,
@@ -60,6 +71,7 @@ impl Report {
             load,
             ticks,
             seed,
+            still,
             cold_ms: 0.0,
             warm_p50_ms: 0.0,
             warm_p99_ms: 0.0,

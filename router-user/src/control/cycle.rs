@@ -11,7 +11,7 @@ use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, plan_greedily
 use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
 
-/// The optimiser, which starts each plan from where the last one ended, and what stands in for it.
+/// The optimiser, which remembers what has just moved, and what stands in for it.
 #[derive(Debug)]
 pub struct Planning {
     optimiser: Optimiser,

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn plans_come_back_and_go_on_from_the_last_one() {
+    async fn plans_come_back_and_start_from_the_held_weights() {
         let config = crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("the example is legal");
         let inputs = Inputs::from_fleet(&config.fleet);
         let solver = Solver::start(Arc::new(config)).expect("a thread");

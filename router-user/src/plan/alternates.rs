@@ -11,6 +11,7 @@ use crate::model::{EngineId, Fleet};
 
 use super::optimise::plan_around;
 use super::problem::Problem;
+use super::rest::Rest;
 use super::{Inputs, NEGLIGIBLE_RPS, RouteWeights};
 
 /// Most losses that are prepared for, and most engines for which single ones are: larger fleets lose one engine of many that are
@@ -41,7 +42,7 @@ pub struct Alternate {
 /// Alternates to `weights`, which are legal for `inputs`; the greatest planned load first. Pinned routes are the operator's and have
 /// none, nor have routes that only what is lost could serve.
 pub fn alternates(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Alternate> {
-    let flows = Problem::new(fleet, inputs, Some(weights)).arcs.len();
+    let flows = Problem::new(fleet, inputs, Some(weights), &Rest::default()).arcs.len();
     let work_most = (WORK_MOST / flows.max(1)).min(LOSSES_MOST);
     let own: usize = weights.iter().map(|route| route.weights.len()).sum();
     let mut room = WEIGHTS_LEAST.max(GROWTH_MOST * own);

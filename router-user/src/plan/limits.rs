@@ -129,7 +129,7 @@ fn least_excess(problem: &Problem<'_>, budget_s: f64) -> Result<Vec<f64>, PlanEr
 }
 
 fn solved(program: LinearProgram, budget_s: f64) -> Result<Solution, PlanError> {
-    let mut solver = Solver::new(program, budget_s)?;
+    let mut solver = Solver::whole(program, budget_s)?;
     let solution = solver.solve()?;
     check::kkt(solver.program(), &solution)?;
     Ok(solution)

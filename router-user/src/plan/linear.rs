@@ -38,29 +38,15 @@ impl LinearProgram {
         &self.entries[self.starts[column]..self.starts[column + 1]]
     }
 
+    /// What one unit of a column costs beyond what `prices` of the rows pay for it.
+    pub(super) fn reduced_cost(&self, column: usize, prices: &[f64]) -> f64 {
+        self.entries(column).iter().fold(self.cost[column], |cost, &(row, coefficient)| cost - coefficient * prices[row])
+    }
+
     /// Whether the two differ in nothing but costs, bounds and right-hand sides.
     pub(super) fn has_shape_of(&self, other: &Self) -> bool {
         self.rhs.len() == other.rhs.len() && self.starts == other.starts && self.entries == other.entries
     }
-}
-
-/// What a column or row of a program stands for: the same from plan to plan, whatever else comes and goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Part {
-    /// By (cluster, class) and the first engine of the pool.
-    Arc(u16, u16, u16),
-    Kept(u16, u16, u16),
-    Shed(u16, u16),
-    /// By first engine and number.
-    Segment(u16, u16),
-    MemoryRoom(u16),
-    BudgetRoom(u16),
-    MoveRoom,
-    DemandRow(u16, u16),
-    PoolRow(u16),
-    MemoryRow(u16),
-    BudgetRow(u16),
-    MoveRow,
 }
 
 /// Where each kind of row begins; the limit of movement is the last one.
@@ -147,44 +133,6 @@ impl Problem<'_> {
             program.rhs.push(limit);
         }
         program
-    }
-
-    /// What the columns and the rows of [`Self::program`] stand for.
-    pub(super) fn parts(&self) -> (Vec<Part>, Vec<Part>) {
-        let names = |arc: &Arc| {
-            let demand = &self.demands[arc.demand];
-            (demand.cluster.0, demand.class.0, self.pools[arc.pool].first().0)
-        };
-        let arc = |arc| {
-            let (cluster, class, engine) = names(arc);
-            Part::Arc(cluster, class, engine)
-        };
-        let kept = |arc| {
-            let (cluster, class, engine) = names(arc);
-            Part::Kept(cluster, class, engine)
-        };
-        let mut columns: Vec<Part> = self.arcs.iter().map(arc).collect();
-        columns.extend(self.demands.iter().map(|demand| Part::Shed(demand.cluster.0, demand.class.0)));
-        for pool in &self.pools {
-            let count = pool.cost.segment_count() as u16; // a few knots and breakpoints
-            columns.extend((0..count).map(|nth| Part::Segment(pool.first().0, nth)));
-        }
-        columns.extend(self.arcs.iter().filter(|arc| arc.kept_rps > 0.0).map(kept));
-        let mut rows: Vec<Part> = self.demands.iter().map(|demand| Part::DemandRow(demand.cluster.0, demand.class.0)).collect();
-        rows.extend(self.pools.iter().map(|pool| Part::PoolRow(pool.first().0)));
-        for pool in self.pools.iter().filter(|pool| !pool.memory.is_empty()) {
-            columns.push(Part::MemoryRoom(pool.first().0));
-            rows.push(Part::MemoryRow(pool.first().0));
-        }
-        for budget in &self.budgets {
-            columns.push(Part::BudgetRoom(budget.cluster.0));
-            rows.push(Part::BudgetRow(budget.cluster.0));
-        }
-        if self.move_limit_rps.is_some() {
-            columns.push(Part::MoveRoom);
-            rows.push(Part::MoveRow);
-        }
-        (columns, rows)
     }
 
     /// Reads a solution of [`Self::program`]: column values, and row duals as costs of one more unit on the right-hand side.

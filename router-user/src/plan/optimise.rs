@@ -16,7 +16,9 @@ use super::inputs::InputError;
 use super::load::Load;
 use super::outcome::Plan;
 use super::problem::{Arc, Demand, Problem};
-use super::solve::{Basis, Solution, SolveError, Solver};
+use super::rest::Rest;
+use super::solve::{Solution, SolveError, Solver};
+use super::start::Start;
 use super::{Inputs, ROUNDING_FRAC, RouteWeights};
 use super::{fair, greedy, limits};
 
@@ -84,14 +86,13 @@ pub(super) struct Component<'a> {
     pub(super) problem: Problem<'a>,
     pub(super) round: Round,
     pub(super) rounds: u32,
-    basis: Option<Basis>,
 }
 
-/// Plans again and again, each time from where the last one ended.
+/// Plans again and again, within a budget of time; what has just moved is left to rest ([`super::rest`]).
 #[derive(Debug)]
 pub struct Optimiser {
     budget: Duration,
-    basis: Basis,
+    rest: Rest,
 }
 
 /// Plans the weights of `fleet` for `inputs`, from nothing. `held` are the weights in force, from which moving has a price.
@@ -121,10 +122,10 @@ fn filled(
     fill: fn(&Problem<'_>) -> Round,
 ) -> Result<Plan, PlanError> {
     inputs.validate(fleet)?;
-    let mut problems = Problem::new(fleet, inputs, held).components();
+    let mut problems = Problem::new(fleet, inputs, held, &Rest::default()).components();
     problems.iter_mut().for_each(share_shed);
     let components: Vec<_> =
-        problems.into_iter().map(|problem| Component { round: fill(&problem), problem, rounds: 0, basis: None }).collect();
+        problems.into_iter().map(|problem| Component { round: fill(&problem), problem, rounds: 0 }).collect();
     let mut plan = assemble(fleet, inputs, &components);
     plan.is_greedy = true;
     let evaluation = check::legal(fleet, inputs, &plan.weights())?;
@@ -134,22 +135,20 @@ fn filled(
 impl Optimiser {
     /// `budget` is the time that the solves of one plan may take.
     pub fn new(budget: Duration) -> Self {
-        Self { budget, basis: Basis::default() }
+        Self { budget, rest: Rest::default() }
     }
 
-    /// As [`plan`], but the solver starts from its last basis: quicker, and the same plan but for ties.
-    ///
-    /// Errors: as [`plan`]; what a failed plan has learned is forgotten.
+    /// As [`plan`], but routes whose weights have changed between the `held` of the last calls rest.
     pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
         inputs.validate(fleet)?;
         // Weights that break a rule have to be left, however much moves.
         let limit_frac = held
             .filter(|held| check::legal(fleet, inputs, held).is_ok() && held.iter().all(|route| route.shed_frac == 0.0))
             .map(|_| inputs.move_limit_frac);
-        let basis = std::mem::take(&mut self.basis);
-        let mut problems = Problem::new(fleet, inputs, held).components();
+        self.rest.observe(held);
+        let mut problems = Problem::new(fleet, inputs, held, &self.rest).components();
         problems.iter_mut().for_each(share_shed);
-        let components = solve_all(problems, limit_frac, &basis, self.budget.as_secs_f64())?;
+        let components = solve_all(problems, limit_frac, self.budget.as_secs_f64())?;
         let has_one_mix = fleet.classes.windows(2).all(|pair| Load::of(&pair[0]).mix() == Load::of(&pair[1]).mix());
         let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap));
         // What was left of the shed for the program is none of it, but may be most of a load that is next to nothing.
@@ -158,9 +157,6 @@ impl Optimiser {
             return Err(Violation::Gap { found: gap.frac(), allowed: MAX_GAP_FRAC }.into());
         }
         let plan = assemble(fleet, inputs, &components);
-        for basis in components.into_iter().filter_map(|component| component.basis) {
-            self.basis.extend(basis);
-        }
         let evaluation = check::legal(fleet, inputs, &plan.weights())?;
         Ok(with_evaluation(plan, &evaluation))
     }
@@ -181,16 +177,11 @@ fn shed_left_cost(demand: &Demand) -> f64 {
 }
 
 /// Solves every component, on as many threads as there are cores if that is worth it; the answer does not depend on it.
-fn solve_all<'a>(
-    problems: Vec<Problem<'a>>,
-    limit_frac: Option<f64>,
-    basis: &Basis,
-    budget_s: f64,
-) -> Result<Vec<Component<'a>>, PlanError> {
+fn solve_all<'a>(problems: Vec<Problem<'a>>, limit_frac: Option<f64>, budget_s: f64) -> Result<Vec<Component<'a>>, PlanError> {
     let arcs: usize = problems.iter().map(|problem| problem.arcs.len()).sum();
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(problems.len());
     if cores < 2 || arcs < PARALLEL_ARCS {
-        return problems.into_iter().map(|problem| solve_component(problem, limit_frac, basis, budget_s)).collect();
+        return problems.into_iter().map(|problem| solve_component(problem, limit_frac, budget_s)).collect();
     }
     let next = AtomicUsize::new(0);
     type Slot<'a> = (Option<Problem<'a>>, Option<Result<Component<'a>, PlanError>>);
@@ -201,7 +192,7 @@ fn solve_all<'a>(
                 while let Some(slot) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let mut slot = slot.lock().expect("no other thread takes this slot");
                     let problem = slot.0.take().expect("each slot is taken once");
-                    slot.1 = Some(solve_component(problem, limit_frac, basis, budget_s));
+                    slot.1 = Some(solve_component(problem, limit_frac, budget_s));
                 }
             });
         }
@@ -210,18 +201,13 @@ fn solve_all<'a>(
     slots.into_iter().map(outcome).collect()
 }
 
-fn solve_component<'a>(
-    mut problem: Problem<'a>,
-    limit_frac: Option<f64>,
-    basis: &Basis,
-    budget_s: f64,
-) -> Result<Component<'a>, PlanError> {
-    let (mut round, mut rounds, mut basis) = optimise(&mut problem, basis, budget_s)?;
+fn solve_component<'a>(mut problem: Problem<'a>, limit_frac: Option<f64>, budget_s: f64) -> Result<Component<'a>, PlanError> {
+    let (mut round, mut rounds) = optimise(&mut problem, budget_s)?;
     if problem.has_limits() && problem.sheds_beyond(&round.point.shed_rps) {
         problem.arcs.iter_mut().for_each(|arc| arc.is_pruned = false);
         limits::decide(&mut problem, budget_s)?;
         let first_rounds = rounds;
-        (round, rounds, basis) = optimise(&mut problem, &basis.unwrap_or_default(), budget_s)?;
+        (round, rounds) = optimise(&mut problem, budget_s)?;
         rounds += first_rounds;
     }
     let held = problem.demands.iter().filter(|demand| demand.is_held).map(|demand| demand.rps).sum::<f64>();
@@ -233,45 +219,46 @@ fn solve_component<'a>(
         problem.move_limit_rps = Some(limit_rps);
         problem.admit_held();
         let first_rounds = rounds;
-        (round, rounds, basis) = optimise(&mut problem, &basis.unwrap_or_default(), budget_s)?;
+        (round, rounds) = optimise(&mut problem, budget_s)?;
         rounds += first_rounds;
     }
     for price in &mut round.point.demand_price_ms {
         *price = price.max(0.0);
     }
-    Ok(Component { problem, round, rounds, basis })
+    Ok(Component { problem, round, rounds })
 }
 
 /// Solves rounds until the gap closes, then prunes slivers. Returns the best round, how many programs were solved, and the last basis.
 ///
 /// With several output lengths the program linearised at one solution may jump to another and back. So the point to linearise at
 /// goes towards each new solution only as far as the true cost falls; the plan itself is always a solution with its own prices.
-fn optimise(problem: &mut Problem<'_>, start: &Basis, budget_s: f64) -> Result<(Round, u32, Option<Basis>), PlanError> {
+fn optimise(problem: &mut Problem<'_>, budget_s: f64) -> Result<(Round, u32), PlanError> {
     let mut frame = problem.first_frame();
     if problem.demands.is_empty() {
         let program = problem.program(&frame);
         let solution = Solution { values: vec![0.0; program.columns()], duals: vec![0.0; program.rhs.len()] };
         let kkt = Kkt { residual_rps: 0.0, reduced_cost_ms: 0.0 };
-        return Ok((round(problem, &frame, &solution, kkt), 0, None));
+        return Ok((round(problem, &frame, &solution, kkt), 0));
     }
-    let parts = problem.parts();
-    let mut solver = Solver::new(problem.program(&frame), budget_s)?;
-    if !start.is_empty() {
-        solver.start_from(start, &parts);
-    }
+    let program = problem.program(&frame);
+    let start = problem.start(&program, &frame);
+    let mut solver = Solver::new(program, &start, budget_s)?;
     let is_held = problem.demands.iter().all(|demand| demand.is_held);
     let goal = if is_held { HELD_GAP_GOAL_FRAC } else { GAP_GOAL_FRAC };
     let mut best: Option<Round> = None;
     let mut centre: Option<Point> = None;
+    let mut prices = Vec::new();
     let mut rounds = 0;
     while rounds < MAX_ROUNDS {
         let (solution, kkt) = solve_checked(&mut solver, budget_s)?;
         rounds += 1;
         let done = round(problem, &frame, &solution, kkt);
+        prices = solution.duals;
         let next = match centre {
             Some(centre) => problem.descended(centre, &done.point),
             None => done.point.clone(),
         };
+        let work_rps = work_of(&done.point);
         let is_closed = done.gap.frac() <= goal && problem.mix_shift_ms(&frame, &done.point) <= PRICE_GOAL_MS;
         let is_late = rounds >= PATIENT_ROUNDS && done.gap.frac() <= LATE_GAP_FRAC;
         if is_closed || is_late || best.as_ref().is_none_or(|best| done.cost < best.cost) {
@@ -282,11 +269,32 @@ fn optimise(problem: &mut Problem<'_>, start: &Basis, budget_s: f64) -> Result<(
         }
         frame = problem.refined(&frame, &next);
         centre = Some(next);
-        solver.edit(problem.program(&frame))?;
+        relinearise(problem, &mut solver, &frame, &work_rps, &prices)?;
     }
     let best = best.expect("at least one round was solved");
-    let (best, was_tried) = without_slivers(problem, &mut solver, best, budget_s)?;
-    Ok((best, rounds + u32::from(was_tried), solver.basis(&parts)))
+    let (best, was_tried) = without_slivers(problem, &mut solver, best, &prices, budget_s)?;
+    Ok((best, rounds + u32::from(was_tried)))
+}
+
+/// Load of each pool.
+fn work_of(point: &Point) -> Vec<f64> {
+    point.loads.iter().map(|load| load.work).collect()
+}
+
+/// Gives the solver the program at `frame`, to start from its last basis at the loads and prices that were found.
+fn relinearise(
+    problem: &Problem<'_>,
+    solver: &mut Solver,
+    frame: &Frame,
+    work_rps: &[f64],
+    prices: &[f64],
+) -> Result<(), SolveError> {
+    let program = problem.program(frame);
+    let start = solver.standing().map(|(mut columns, rows)| {
+        problem.restart(&program, work_rps, &mut columns);
+        Start { columns, rows, prices: prices.to_vec() }
+    });
+    solver.edit(program, start.as_ref())
 }
 
 /// Solves, and checks what the solver says; a point that fails is given one cold start.
@@ -296,7 +304,7 @@ fn solve_checked(solver: &mut Solver, budget_s: f64) -> Result<(Solution, Kkt), 
     {
         return Ok((solution, kkt));
     }
-    *solver = Solver::new(solver.program().clone(), budget_s)?;
+    *solver = Solver::whole(solver.program().clone(), budget_s)?;
     let solution = solver.solve()?;
     let kkt = check::kkt(solver.program(), &solution)?;
     Ok((solution, kkt))
@@ -328,6 +336,7 @@ fn without_slivers(
     problem: &mut Problem<'_>,
     solver: &mut Solver,
     best: Round,
+    prices: &[f64],
     budget_s: f64,
 ) -> Result<(Round, bool), PlanError> {
     let share = |at: usize, arc: &Arc| {
@@ -345,7 +354,7 @@ fn without_slivers(
     for (arc, &share) in problem.arcs.iter_mut().zip(&shares) {
         arc.is_pruned = has_sliver[arc.demand] && share < SLIVER_FRAC;
     }
-    solver.edit(problem.program(&best.frame))?;
+    relinearise(problem, solver, &best.frame, &work_of(&best.point), prices)?;
     let (solution, kkt) = solve_checked(solver, budget_s)?;
     let mut pruned = round(problem, &best.frame, &solution, kkt);
     let latency = best.cost - best.shed;

@@ -7,6 +7,7 @@ use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
 use super::load::Load;
 use super::pools::{Pool, pools};
+use super::rest::Rest;
 use super::{Inputs, NEGLIGIBLE_RPS, RouteWeights};
 
 /// Largest cost, in ms, that the order of names adds to a flow: far below any latency, so that it only decides between equals.
@@ -74,7 +75,7 @@ pub(super) struct Problem<'a> {
 
 impl<'a> Problem<'a> {
     /// The whole fleet. `held` are the weights in force, if any: what is not moved from them costs nothing extra.
-    pub(super) fn new(fleet: &'a Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Self {
+    pub(super) fn new(fleet: &'a Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, rest: &Rest) -> Self {
         let pinned = pinned(fleet, inputs);
         let pools = pools(fleet, inputs, &pinned);
         let mut pool_of = vec![0; fleet.engines.len()];
@@ -115,6 +116,8 @@ impl<'a> Problem<'a> {
                 for &(engine, weight) in held.into_iter().flat_map(|route: &RouteWeights| &route.weights) {
                     kept_rps[pool_of[engine.index()]] += weight * rps;
                 }
+                let move_ms = inputs.move_price_ms[class.index()] * rest.factor(cluster, class);
+                let move_ms = if held.is_some() { move_ms } else { 0.0 };
                 for &pool in &usable_of[class.index()] {
                     let rtt_ms = inputs.rtt_ms[cluster.index()][pools[pool].first().index()];
                     if kind.too_far(rtt_ms).is_some() {
@@ -127,7 +130,7 @@ impl<'a> Problem<'a> {
                         rtt_ms,
                         cost_ms: request.ttft * rtt_ms + tie_ms,
                         kept_rps: kept_rps[pool],
-                        move_ms: if held.is_some() { inputs.move_price_ms[class.index()] } else { 0.0 },
+                        move_ms,
                         is_pruned: false,
                     });
                 }

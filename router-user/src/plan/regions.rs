@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::Fleet;
 
 use super::problem::Problem;
+use super::rest::Rest;
 use super::{Inputs, NEGLIGIBLE_RPS, fair};
 
 /// What is left for the present demand without the engines of one region, with no capacity kept free.
@@ -29,7 +30,7 @@ pub fn region_losses(fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
                 *ready = 0;
             }
         }
-        let problem = Problem::new(fleet, &left, None);
+        let problem = Problem::new(fleet, &left, None, &Rest::default());
         let short = |served: Vec<f64>| problem.demands.iter().zip(served).map(|(demand, served)| demand.rps - served).sum();
         let shortfall_rps: f64 = fair::served(&problem).map_or(0.0, short);
         let shortfall_rps = if shortfall_rps > NEGLIGIBLE_RPS { shortfall_rps } else { 0.0 };

@@ -131,25 +131,19 @@ fn the_price_of_moving_is_a_term_of_the_explanation() {
 }
 
 #[test]
-fn an_optimiser_that_goes_on_finds_what_a_new_one_finds() {
+fn a_plan_depends_on_its_arguments_alone() {
     for seed in seeds(60) {
         let mut dice = Dice(seed);
         let (fleet, mut inputs) = fleet(&mut dice, RECIPE);
-        let mut optimiser = Optimiser::new(std::time::Duration::from_secs(20));
         let mut held = plan(&fleet, &inputs, None).expect("a plan").weights();
         for _ in 0..5 {
             noise(&mut dice, 0.05, inputs.demand_rps.iter_mut().flatten());
-            let warm = optimiser.plan(&fleet, &inputs, Some(&held)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-            let cold = held_plan(seed, &fleet, &inputs, &held);
-            explained(seed, &fleet, &inputs, &warm);
-            let off = (warm.objective_ms - cold.objective_ms).abs();
-            assert!(
-                off <= 3e-4 * cold.objective_ms,
-                "seed {seed}: {} ms, from nothing {} ms",
-                warm.objective_ms,
-                cold.objective_ms
-            );
-            held = warm.weights();
+            let mut optimiser = Optimiser::new(std::time::Duration::from_secs(20));
+            let again = optimiser.plan(&fleet, &inputs, Some(&held)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let first = held_plan(seed, &fleet, &inputs, &held);
+            assert_eq!(again, first, "seed {seed}");
+            explained(seed, &fleet, &inputs, &again);
+            held = again.weights();
         }
     }
 }

@@ -1,0 +1,92 @@
+//! Weights that have just moved are left alone for a while. Pure.
+//!
+//! Demand wanders and comes back, and a plan that follows it there and back moves the same conversations twice for nothing: two
+//! prefills, and weights that nobody can read. So a (cluster, class) that has just moved rests: for the next plans its requests pay a
+//! multiple of the price of moving. It is a price like every other, in ms, so that what is worth more moves all the same, and nothing
+//! that has to move is kept from it. What is remembered is lost with the process; then a weight may once turn round early.
+
+use std::collections::BTreeMap;
+
+use crate::model::{ClassId, ClusterId};
+
+use super::RouteWeights;
+
+/// Plans for which a route rests: about as long as a deviation of demand lasts.
+const REST_PLANS: u8 = 10;
+
+/// Times the price of moving that requests of a route pay which rests: what turned round within ten plans on random fleets under noise
+/// was worth up to twenty times the price, and what follows from a loss of engines is worth hundreds.
+const REST_FACTOR: f64 = 50.0;
+
+/// Change of a weight that counts as a move: half of what anybody would call a change of direction.
+const MOVE_FRAC: f64 = 0.005;
+
+/// What rests, seen in the weights in force from plan to plan.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rest {
+    held: Vec<RouteWeights>,
+    /// Plans left of each route that rests.
+    left: BTreeMap<(ClusterId, ClassId), u8>,
+}
+
+impl Rest {
+    /// One more plan is to be made, from the `held` weights.
+    pub(super) fn observe(&mut self, held: Option<&[RouteWeights]>) {
+        self.left.retain(|_, left| {
+            *left -= 1;
+            *left > 0
+        });
+        let held = held.unwrap_or_default();
+        if self.held == held {
+            return;
+        }
+        let before: BTreeMap<_, &RouteWeights> = self.held.iter().map(|route| ((route.cluster, route.class), route)).collect();
+        for route in held {
+            let id = (route.cluster, route.class);
+            if before.get(&id).is_some_and(|before| largest_change(before, route) > MOVE_FRAC) {
+                self.left.insert(id, REST_PLANS);
+            }
+        }
+        self.held = held.to_vec();
+    }
+
+    /// By how much the price of moving a route is multiplied.
+    pub(super) fn factor(&self, cluster: ClusterId, class: ClassId) -> f64 {
+        if self.left.contains_key(&(cluster, class)) { REST_FACTOR } else { 1.0 }
+    }
+}
+
+/// Largest change of a weight between two routes of one (cluster, class), as a share of what is served.
+fn largest_change(old: &RouteWeights, new: &RouteWeights) -> f64 {
+    let of = |route: &RouteWeights, engine| route.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, w)| w);
+    let engines = old.weights.iter().chain(&new.weights).map(|&(engine, _)| engine);
+    engines.map(|engine| (of(old, engine) - of(new, engine)).abs()).fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::EngineId;
+
+    #[test]
+    fn what_moved_rests_for_ten_plans_and_what_did_not_does_not() {
+        let route = |class: u16, share: f64| RouteWeights {
+            cluster: ClusterId(0),
+            class: ClassId(class),
+            shed_frac: 0.0,
+            weights: vec![(EngineId(0), share), (EngineId(1), 1.0 - share)],
+        };
+        let (before, after) = ([route(0, 0.5), route(1, 0.5)], [route(0, 0.52), route(1, 0.504)]);
+        let mut rest = Rest::default();
+        let factors = |rest: &Rest| [0, 1].map(|class| rest.factor(ClusterId(0), ClassId(class)));
+        rest.observe(None);
+        rest.observe(Some(&before));
+        assert_eq!(factors(&rest), [1.0, 1.0], "what is first in force has not moved");
+        for nth in 0..REST_PLANS {
+            rest.observe(Some(&after));
+            assert_eq!(factors(&rest), [REST_FACTOR, 1.0], "plan {nth} after the move");
+        }
+        rest.observe(Some(&after));
+        assert_eq!(factors(&rest), [1.0, 1.0]);
+    }
+}
