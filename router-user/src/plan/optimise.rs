@@ -204,11 +204,15 @@ fn solve_all<'a>(problems: Vec<Problem<'a>>, limit_frac: Option<f64>, budget_s: 
 fn solve_component<'a>(mut problem: Problem<'a>, limit_frac: Option<f64>, budget_s: f64) -> Result<Component<'a>, PlanError> {
     let (mut round, mut rounds) = optimise(&mut problem, budget_s)?;
     if problem.has_limits() && problem.sheds_beyond(&round.point.shed_rps) {
+        let (arcs, demands, budgets) = (problem.arcs.clone(), problem.demands.clone(), problem.budgets.clone());
         problem.arcs.iter_mut().for_each(|arc| arc.is_pruned = false);
-        limits::decide(&mut problem, budget_s)?;
-        let first_rounds = rounds;
-        (round, rounds) = optimise(&mut problem, budget_s)?;
-        rounds += first_rounds;
+        let decided = limits::decide(&mut problem, budget_s).and_then(|()| optimise(&mut problem, budget_s));
+        if let Ok((better, more_rounds)) = decided {
+            (round, rounds) = (better, rounds + more_rounds);
+        } else {
+            // What was found first is legal and refuses more than it has to: better than no plan.
+            (problem.arcs, problem.demands, problem.budgets) = (arcs, demands, budgets);
+        }
     }
     let held = problem.demands.iter().filter(|demand| demand.is_held).map(|demand| demand.rps).sum::<f64>();
     if let Some(limit_rps) = limit_frac.map(|frac| frac * held)
@@ -355,7 +359,13 @@ fn without_slivers(
         arc.is_pruned = has_sliver[arc.demand] && share < SLIVER_FRAC;
     }
     relinearise(problem, solver, &best.frame, &work_of(&best.point), prices)?;
-    let (solution, kkt) = solve_checked(solver, budget_s)?;
+    let solved = solve_checked(solver, budget_s);
+    if problem.has_limits() && solved.is_err() {
+        // Where shed has a bound there may be no point without these flows.
+        problem.arcs.iter_mut().for_each(|arc| arc.is_pruned = false);
+        return Ok((best, true));
+    }
+    let (solution, kkt) = solved?;
     let mut pruned = round(problem, &best.frame, &solution, kkt);
     let latency = best.cost - best.shed;
     let sheds_no_more = pruned.shed <= best.shed * (1.0 + ROUNDING_FRAC);
