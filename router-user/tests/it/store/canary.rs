@@ -33,8 +33,14 @@ async fn newer(store: &HttpStore, held: &Snapshot) -> Arc<Snapshot> {
     newer.expect("answered").expect("there is one")
 }
 
-/// What a data plane of a cluster reports: `arrivals` in a minute, and how long each of a hundred answers took.
-fn report(cluster: &str, arrivals: u64, generation: u64, mean_ms: f64) -> DemandReport {
+/// How often answers are reported during a trial.
+const ANSWERS_PERIOD: Duration = Duration::from_millis(600);
+
+/// Demand of clusters b and c that wants other weights than the configured one, in requests a minute.
+const DEMAND: [(&str, u64); 2] = [("b", 7_200), ("c", 100)];
+
+/// What a data plane of a cluster reports of a window: its share of `per_minute` arrivals, and how long each of a hundred answers took.
+fn report((cluster, per_minute): (&str, u64), window: Duration, generation: u64, mean_ms: f64) -> DemandReport {
     let engine = EngineReport {
         engine: "e2".to_owned(),
         attempts: 100,
@@ -45,8 +51,8 @@ fn report(cluster: &str, arrivals: u64, generation: u64, mean_ms: f64) -> Demand
     DemandReport {
         cluster: cluster.to_owned(),
         instance: "p".to_owned(),
-        window_ms: 60_000,
-        arrivals: vec![("chat".to_owned(), arrivals)],
+        window_ms: window.as_millis() as u64,
+        arrivals: vec![("chat".to_owned(), per_minute * window.as_millis() as u64 / 60_000)],
         generation,
         engines: vec![engine],
     }
@@ -57,21 +63,23 @@ fn report(cluster: &str, arrivals: u64, generation: u64, mean_ms: f64) -> Demand
 async fn trial(store: &HttpStore, after_ms: f64) -> [Arc<Snapshot>; 3] {
     let before = store.newer_than(Held::default()).await.expect("answered").expect("there is one");
     assert!(before.audience.is_empty(), "the first one is for all");
-    store.report(&report("b", 7_200, before.generation, 1_000.0)).await.expect("taken");
-    store.report(&report("c", 100, before.generation, 1_000.0)).await.expect("taken");
+    for demand in DEMAND {
+        store.report(&report(demand, Duration::from_secs(60), before.generation, 1_000.0)).await.expect("taken");
+    }
     let during = newer(store, &before).await;
     assert_eq!(during.audience, ["b"], "{}", during.reason);
     assert!(during.reason.starts_with("on trial in cluster b: mean latency falls"), "{}", during.reason);
     let (reporting, generation) = (store.clone(), during.generation);
-    let answering = tokio::task::spawn_local(async move {
+    // For as long as the test runs: a cluster that falls silent is another matter.
+    tokio::task::spawn_local(async move {
         loop {
-            reporting.report(&report("b", 7_200, generation, after_ms)).await.expect("taken");
-            reporting.report(&report("c", 100, generation, after_ms)).await.expect("taken");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(ANSWERS_PERIOD).await;
+            for demand in DEMAND {
+                reporting.report(&report(demand, ANSWERS_PERIOD, generation, after_ms)).await.expect("taken");
+            }
         }
     });
     let after = newer(store, &during).await;
-    answering.abort();
     assert!(after.audience.is_empty(), "all follow, or go back");
     [before, during, after]
 }
@@ -97,14 +105,15 @@ fn a_plan_that_does_not_is_taken_back_and_not_tried_again_at_once() {
     run(async || {
         let folder = tempfile::tempdir().expect("a folder");
         let (controller, store) = controller(folder.path()).await;
-        let [before, during, after] = trial(&store, 5_000.0).await;
+        let [before, during, after] = trial(&store, 3_000.0).await;
         assert_eq!(weights(&after), weights(&before));
         assert!(after.reason.starts_with("its successor failed its trial in cluster b: "), "{}", after.reason);
-        assert!(after.reason.contains("5000.0 ms met"), "{}", after.reason);
+        assert!(after.reason.contains("3000.0 ms met"), "{}", after.reason);
         let mut status = controller.status.clone();
         let is_back = |decision: &str| decision.starts_with("keep: held back, as it failed its trial: ");
         let held_back = status.wait_for(|status| is_back(&status.last_decision));
-        let plans = tokio::time::timeout(PATIENCE, held_back).await.expect("it is held back").expect("runs").plans;
+        let held_back = tokio::time::timeout(PATIENCE, held_back).await.map(|status| status.expect("runs").plans);
+        let plans = held_back.unwrap_or_else(|_| panic!("not held back: {}", controller.status.borrow().last_decision));
         tokio::time::timeout(PATIENCE, status.wait_for(|s| s.plans >= plans + 3)).await.expect("plans").expect("runs");
         let in_force = controller.snapshots.borrow().clone().expect("published");
         assert_eq!(in_force.generation, after.generation, "{}", in_force.reason);
@@ -123,8 +132,9 @@ fn what_cannot_wait_skips_the_trial_and_ends_one() {
         let folder = tempfile::tempdir().expect("a folder");
         let (controller, store) = controller(folder.path()).await;
         let before = store.newer_than(Held::default()).await.expect("answered").expect("there is one");
-        store.report(&report("b", 7_200, before.generation, 1_000.0)).await.expect("taken");
-        store.report(&report("c", 100, before.generation, 1_000.0)).await.expect("taken");
+        for demand in DEMAND {
+            store.report(&report(demand, Duration::from_secs(60), before.generation, 1_000.0)).await.expect("taken");
+        }
         let during = newer(&store, &before).await;
         assert_eq!(during.audience, ["b"]);
         let weights = vec![("e1".to_owned(), 1.0)];
@@ -145,8 +155,9 @@ fn a_trial_that_its_controller_does_not_live_to_end_is_taken_back_by_the_next() 
     run(async || {
         let (_controller, store) = controller(folder.path()).await;
         let before = store.newer_than(Held::default()).await.expect("answered").expect("there is one");
-        store.report(&report("b", 7_200, before.generation, 1_000.0)).await.expect("taken");
-        store.report(&report("c", 100, before.generation, 1_000.0)).await.expect("taken");
+        for demand in DEMAND {
+            store.report(&report(demand, Duration::from_secs(60), before.generation, 1_000.0)).await.expect("taken");
+        }
         let during = newer(&store, &before).await;
         published = Some((before, during));
     });

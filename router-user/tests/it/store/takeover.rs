@@ -13,8 +13,9 @@ use std::time::Duration;
 use etcd_client::{EventType, WatchOptions};
 use router_user::admin::{AdminClient, StatusView};
 use router_user::clock::Clock;
+use router_user::control::PinRequest;
 use router_user::publish::Generation;
-use router_user::publish::store::{DemandReport, DirStore, EtcdStore, Held, Store};
+use router_user::publish::store::{DirStore, EtcdStore, Held, Store};
 
 use super::process::Process;
 use super::{Etcd, PATIENCE, run};
@@ -91,21 +92,17 @@ fn check_disk(plane: &Process, seen: &Seen) -> usize {
     kept.len()
 }
 
-/// Demand that swings, so that there is always a reason to publish.
-async fn swing(store: EtcdStore) {
-    for tick in 0_u64.. {
-        // 200 and 80 a second, a few seconds each: more than the near engine can take, and less.
-        let arrivals = if tick / 20 % 2 == 0 { 30 } else { 12 };
-        let report = DemandReport {
-            cluster: "b".to_owned(),
-            instance: "swing".to_owned(),
-            window_ms: 150,
-            arrivals: vec![("chat".to_owned(), arrivals)],
-            ..DemandReport::default()
-        };
-        // A report may be late on a busy machine, or meet an etcd that has just been started; the next one comes anyhow.
-        let _ = store.report(&report).await;
-        tokio::time::sleep(Duration::from_millis(150)).await;
+/// An operator who cannot decide, so that there is always a reason to publish: whichever controller leads takes the weights.
+async fn pin(sockets: Vec<PathBuf>) {
+    for turn in 0_u32.. {
+        let share = if turn.is_multiple_of(2) { 0.6 } else { 0.7 };
+        let weights = vec![("e2".to_owned(), share), ("e3".to_owned(), 1.0 - share)];
+        let pin = PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, expires_unix_ms: None };
+        for socket in &sockets {
+            // The other one refuses; both do while none leads, or while etcd is away.
+            let _ = AdminClient::new(socket).pin(&pin).await;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
@@ -117,7 +114,7 @@ async fn leader(raw: &etcd_client::Client) -> Option<u32> {
 }
 
 /// Etcd goes away and comes back: the data plane keeps what it has, then follows whoever leads next.
-async fn outlives_etcd(mut etcd: Etcd, socket: &Path) {
+async fn outlives_etcd(mut etcd: Etcd, socket: &Path, controllers: Vec<PathBuf>) {
     let clock = Clock::start();
     let status = async || AdminClient::new(socket).status().await.expect("the data plane answers");
     etcd.kill();
@@ -132,7 +129,7 @@ async fn outlives_etcd(mut etcd: Etcd, socket: &Path) {
     tokio::time::sleep(LEASE).await;
     assert_eq!(status().await.generation, before, "nothing changes without etcd");
     etcd.restart();
-    let swinging = tokio::task::spawn_local(swing(etcd.store().await));
+    let pinning = tokio::task::spawn_local(pin(controllers));
     while status().await.generation <= before {
         assert!(
             clock.now() < 2 * PATIENCE,
@@ -141,7 +138,7 @@ async fn outlives_etcd(mut etcd: Etcd, socket: &Path) {
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    swinging.abort();
+    pinning.abort();
 }
 
 #[test]
@@ -155,9 +152,10 @@ fn followers_take_over_from_leaders_that_die_in_the_middle_of_publishing() {
         for _ in 0..READERS {
             watchers.push(tokio::task::spawn_local(read(etcd.store().await, seen.clone())));
         }
-        let swinging = tokio::task::spawn_local(swing(etcd.store().await));
         let by_etcd = config(&format!("etcd = [\"{}\"]\nprefix = \"/test\"\nlease = \"2s\"", etcd.address()));
         let mut controllers = [Process::start(&["control"], &by_etcd), Process::start(&["control"], &by_etcd)];
+        let sockets: Vec<PathBuf> = controllers.iter().map(Process::socket).collect();
+        let pinning = tokio::task::spawn_local(pin(sockets.clone()));
         let by_http = config(&format!("url = \"http://{}\"", controllers[0].listen));
         let planes = [&by_etcd, &by_http].map(|config| Process::start(&["proxy", "--cluster", "a"], config));
         let held: [Rc<Cell<u64>>; 2] = Default::default();
@@ -223,7 +221,7 @@ fn followers_take_over_from_leaders_that_die_in_the_middle_of_publishing() {
         }
         // Both data planes are at the end where everybody is.
         let clock = Clock::start();
-        swinging.abort();
+        pinning.abort();
         while held.iter().any(|held| held.get() < seen.highest().0) {
             let at: Vec<_> = held.iter().map(|held| Generation(held.get())).collect();
             assert!(clock.now() < PATIENCE, "data planes stay at {at:?}:\n{}\n{}", planes[0].log(), planes[1].log());
@@ -235,7 +233,7 @@ fn followers_take_over_from_leaders_that_die_in_the_middle_of_publishing() {
             assert!(outcome.is_cancelled(), "somebody has seen something wrong: {outcome}");
         }
         let kept: Vec<usize> = planes.iter().map(|plane| check_disk(plane, &seen)).collect();
-        outlives_etcd(etcd, &planes[0].socket()).await;
+        outlives_etcd(etcd, &planes[0].socket(), sockets).await;
         let published = seen.0.lock().expect("no reader panicked").len();
         taken.sort_unstable();
         println!(
