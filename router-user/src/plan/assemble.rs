@@ -9,6 +9,9 @@ use super::outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, Status};
 use super::problem::Demand;
 use super::{Evaluation, Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
+/// A share of a route below this may be left out if it is next to no request: far below what pruning looks at.
+const TRACE_FRAC: f64 = 1e-4;
+
 /// The plan of all components, still without what the true curves say of it.
 pub(super) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'_>]) -> Plan {
     let mut engines: Vec<Option<EngineLoad>> = vec![None; fleet.engines.len()];
@@ -197,7 +200,9 @@ fn busy_route(
     let shed_rps = if shed_rps > NEGLIGIBLE_RPS.max(rps * ROUNDING_FRAC) { shed_rps } else { 0.0 };
     let flow = |at: usize| round.point.flow_rps[at];
     let most: f64 = arcs.iter().map(|&at| flow(at)).sum();
-    let used: Vec<usize> = arcs.iter().copied().filter(|&at| flow(at) > ROUNDING_FRAC * most).collect();
+    // A flow that is none to the program is none of the plan beside one that is.
+    let least = (ROUNDING_FRAC * most).max(NEGLIGIBLE_RPS.min(TRACE_FRAC * most));
+    let used: Vec<usize> = arcs.iter().copied().filter(|&at| flow(at) > least).collect();
     let total: f64 = used.iter().map(|&at| flow(at)).sum();
     let price_ms = round.point.demand_price_ms[demand];
     let members = |at: usize| problem.pools[problem.arcs[at].pool].split();
@@ -208,7 +213,7 @@ fn busy_route(
     let held_rps = held_rps.collect();
     let limit_ms = if is_held { round.point.move_limit_price_ms } else { 0.0 };
     let move_price_ms = arcs.first().map_or(0.0, |&at| problem.arcs[at].move_ms + limit_ms);
-    if total <= rps * ROUNDING_FRAC {
+    if total <= NEGLIGIBLE_RPS.max(rps * ROUNDING_FRAC) {
         let idle = idle();
         let weights = idle.weights.iter().map(|share| RouteWeight { rps: 0.0, ..*share }).collect();
         return Route { price_ms, shed_rps: rps, weights, move_price_ms, detour_price_ms, held_rps, pruned, ..idle };

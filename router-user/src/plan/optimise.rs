@@ -226,8 +226,9 @@ fn solve_component<'a>(mut problem: Problem<'a>, limit_frac: Option<f64>, budget
         (round, rounds) = optimise(&mut problem, budget_s)?;
         rounds += first_rounds;
     }
-    for price in &mut round.point.demand_price_ms {
-        *price = price.max(0.0);
+    // One more request costs something, unless it is near enough to earn others a detour.
+    if problem.budgets.is_empty() {
+        round.point.demand_price_ms.iter_mut().for_each(|price| *price = price.max(0.0));
     }
     Ok(Component { problem, round, rounds })
 }
