@@ -233,7 +233,7 @@ fn solve_component<'a>(mut problem: Problem<'a>, limit_frac: Option<f64>, budget
     Ok(Component { problem, round, rounds })
 }
 
-/// Solves rounds until the gap closes, then prunes slivers. Returns the best round, how many programs were solved, and the last basis.
+/// Solves rounds until the gap closes, then prunes slivers. Returns the best round, and how many programs were solved.
 ///
 /// With several output lengths the program linearised at one solution may jump to another and back. So the point to linearise at
 /// goes towards each new solution only as far as the true cost falls; the plan itself is always a solution with its own prices.

@@ -14,8 +14,8 @@ use super::RouteWeights;
 /// Plans for which a route rests: about as long as a deviation of demand lasts.
 const REST_PLANS: u8 = 10;
 
-/// Times the price of moving that requests of a route pay which rests: what turned round within ten plans on random fleets under noise
-/// was worth up to twenty times the price, and what follows from a loss of engines is worth hundreds.
+/// Times the price of moving that requests of a route pay which rests: most of what noise of demand is worth is less, and what follows
+/// from a loss of engines is more. docs/model.md, section 8, has what it does.
 const REST_FACTOR: f64 = 50.0;
 
 /// Change of a weight that counts as a move: half of what anybody would call a change of direction.
@@ -25,6 +25,8 @@ const MOVE_FRAC: f64 = 0.005;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rest {
     held: Vec<RouteWeights>,
+    /// What was in force before it.
+    before: Vec<RouteWeights>,
     /// Plans left of each route that rests.
     left: BTreeMap<(ClusterId, ClassId), u8>,
 }
@@ -40,14 +42,20 @@ impl Rest {
         if self.held == held {
             return;
         }
+        // A move that was undone as a whole, as when a trial fails or an operator goes back, was none.
+        let is_undone = self.before == held;
         let before: BTreeMap<_, &RouteWeights> = self.held.iter().map(|route| ((route.cluster, route.class), route)).collect();
         for route in held {
             let id = (route.cluster, route.class);
             if before.get(&id).is_some_and(|before| largest_change(before, route) > MOVE_FRAC) {
-                self.left.insert(id, REST_PLANS);
+                if is_undone {
+                    self.left.remove(&id);
+                } else {
+                    self.left.insert(id, REST_PLANS);
+                }
             }
         }
-        self.held = held.to_vec();
+        self.before = std::mem::replace(&mut self.held, held.to_vec());
     }
 
     /// By how much the price of moving a route is multiplied.
@@ -88,5 +96,7 @@ mod tests {
         }
         rest.observe(Some(&after));
         assert_eq!(factors(&rest), [1.0, 1.0]);
+        rest.observe(Some(&before));
+        assert_eq!(factors(&rest), [1.0, 1.0], "undone");
     }
 }
