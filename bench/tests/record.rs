@@ -11,11 +11,11 @@ use router_user::model::Curve;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const TTFT_MS: &str = "[[0, 60], [40, 100], [60, 420]]";
+const TTFT_MS: &str = "[[0, 60], [40, 100], [60, 200]]";
 const TBOT_MS: &str = "[[0, 10], [60, 25]]";
 /// Loads in requests/s, each for as long as three windows.
 const LOADS: [u32; 9] = [4, 12, 20, 28, 34, 40, 46, 51, 55];
-const LEVEL: &str = "12s";
+const LEVEL: &str = "15s";
 
 /// One engine behind one ilb.
 struct World {
@@ -99,7 +99,7 @@ async fn post(address: SocketAddr, path: &str, body: &str) {
 async fn a_recording_gives_the_engines_own_curves_and_a_slower_engine_is_noticed() {
     let world = World::start().await;
     let samples = world.path("samples.csv");
-    let mut recorder = world.ilb(&["profile", "record", "--window", "4s"]);
+    let mut recorder = world.ilb(&["profile", "record", "--window", "5s"]);
     let mut recorder = recorder.arg(&samples).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     for rps in LOADS {
         assert!(world.load(rps, LEVEL).wait().expect("the load ends").success());

@@ -19,12 +19,14 @@ use crate::offline::print;
 
 /// How often the running ilb is asked: as often as engines may be, at most.
 const POLL: Duration = Duration::from_millis(500);
+/// Polls until a control plane that has just started must know its engines.
+const FIRST_POLLS: u32 = 20;
 /// Failures in a row, at [`POLL`], after which there is no running ilb any more; a restart is shorter.
 const FAILURES: u32 = 120;
 
 pub(crate) async fn record(args: ProfileRecord) -> anyhow::Result<()> {
     let client = AdminClient::new(&args.socket);
-    let wanted = wanted(&args, &client.engines().await?.0)?;
+    let wanted = wanted(&args, &known_engines(&client).await?)?;
     let mut file = open(&args.file)?;
     let (clock, mut rows) = (Clock::start(), 0_u64);
     let mut recordings: BTreeMap<String, Recording> = BTreeMap::new();
@@ -60,6 +62,18 @@ pub(crate) async fn record(args: ProfileRecord) -> anyhow::Result<()> {
         }
     }
     print(&format!("{rows} windows added to {}\n", args.file.display()))
+}
+
+/// The engines, once the control plane has made its first plan; a data plane alone never knows their profiles.
+async fn known_engines(client: &AdminClient) -> anyhow::Result<Vec<EngineView>> {
+    for _ in 0..FIRST_POLLS {
+        let engines = client.engines().await?.0;
+        if engines.iter().any(|engine| engine.profile.is_some()) {
+            return Ok(engines);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(client.engines().await?.0)
 }
 
 /// Names of the engines to record.
