@@ -213,7 +213,7 @@ fn busy_route(
     let held_rps = held_rps.collect();
     let limit_ms = if is_held { round.point.move_limit_price_ms } else { 0.0 };
     let move_price_ms = arcs.first().map_or(0.0, |&at| problem.arcs[at].move_ms + limit_ms);
-    if total <= NEGLIGIBLE_RPS.max(rps * ROUNDING_FRAC) {
+    if total <= NEGLIGIBLE_RPS.min(TRACE_FRAC * rps).max(ROUNDING_FRAC * rps) {
         let idle = idle();
         let weights = idle.weights.iter().map(|share| RouteWeight { rps: 0.0, ..*share }).collect();
         return Route { price_ms, shed_rps: rps, weights, move_price_ms, detour_price_ms, held_rps, pruned, ..idle };
