@@ -9,7 +9,7 @@ use super::profile_text::knots;
 use super::quantile::{QuantileError, quantile};
 use super::regression::{Basis, Mean, Point, floor, mean, median};
 use super::report::{self, BANDS, CurveReport, MIN_COVERAGE_FRAC, MIN_WINDOWS, Refusal, Report};
-use super::samples::{Dropped, Samples, Window, is_saturated, sort_out};
+use super::samples::{Dropped, Samples, Window, saturated, sort_out};
 use crate::model::{Curve, Profile};
 
 /// Every so many windows, in order of load, one is held out in turn, where the file does not span days.
@@ -207,8 +207,8 @@ pub fn fit(samples: &Samples, options: &Options) -> Result<Fit, FitError> {
 
 /// What saturated windows served is what the engine can do at most.
 fn saturation(windows: &[Window]) -> Option<Capacity> {
-    let served: Vec<f64> = windows.iter().filter(|w| w.load_rps > 0.0 && is_saturated(w)).filter_map(|w| w.served_rps).collect();
-    let rps = median(served);
+    let full = windows.iter().zip(saturated(windows)).filter(|(window, is_saturated)| *is_saturated && window.load_rps > 0.0);
+    let rps = median(full.filter_map(|(window, _)| window.served_rps).collect());
     (rps > 0.0).then(|| Capacity { rps: four_digits(rps, f64::floor), source: CapacitySource::Saturation })
 }
 

@@ -113,22 +113,30 @@ pub enum Dropped {
 /// For each window, why it is left out, if it is. Windows beyond `capacity_rps` are, where it is given.
 pub(super) fn sort_out(windows: &[Window], capacity_rps: Option<f64>) -> Vec<Option<Dropped>> {
     let before = std::iter::once(None).chain(windows.iter().map(Some));
-    let sort = |(window, before): (&Window, Option<&Window>)| {
+    let sort = |((window, before), is_saturated): ((&Window, Option<&Window>), bool)| {
         if window.load_rps <= 0.0 {
             Some(Dropped::Idle)
-        } else if is_saturated(window) || capacity_rps.is_some_and(|capacity| window.load_rps > capacity) {
+        } else if is_saturated || capacity_rps.is_some_and(|capacity| window.load_rps > capacity) {
             Some(Dropped::Saturated)
-        } else if before.map_or_else(|| window.load_change_frac.is_some_and(|c| c > STEADY_FRAC), |b| is_changing(window, b)) {
+        } else if falls_short(window)
+            || before.map_or_else(|| window.load_change_frac.is_some_and(|c| c > STEADY_FRAC), |b| is_changing(window, b))
+        {
             Some(Dropped::Changing)
         } else {
             None
         }
     };
-    windows.iter().zip(before).map(sort).collect()
+    windows.iter().zip(before).zip(saturated(windows)).map(sort).collect()
+}
+
+/// For each window, whether its load was beyond capacity: more arrived than was served, and more than was ever served in full.
+pub(super) fn saturated(windows: &[Window]) -> Vec<bool> {
+    let full = windows.iter().filter(|window| !falls_short(window)).filter_map(|window| window.served_rps).fold(0.0, f64::max);
+    windows.iter().map(|window| falls_short(window) && window.load_rps > full).collect()
 }
 
 /// Whether more arrived than was served, and that by more than a steady number of requests in the engine varies.
-pub(super) fn is_saturated(window: &Window) -> bool {
+fn falls_short(window: &Window) -> bool {
     let Some(served) = window.served_rps else { return false };
     let varies = COUNTING_SIGMAS * (2.0 * window.in_engine).sqrt();
     served < SATURATED_FRAC * window.load_rps && window.window_s.is_none_or(|s| (window.load_rps - served) * s > varies)
@@ -167,6 +175,8 @@ mod tests {
         check("0,0,0,0,1,1,60,0,\n", None, &[Some(Dropped::Idle)]);
         check("0,9,1,1,1,1,60,8,\n", None, &[Some(Dropped::Saturated)]);
         check("0,9,59,1,1,1,60,8.5,\n", None, &[None]);
+        // What was served in full elsewhere is no capacity here: the load has just risen.
+        check("0,9,1,1,1,1,60,8,\n60,20,1,1,1,1,60,20,\n", None, &[Some(Dropped::Changing), Some(Dropped::Changing)]);
         check("0,9,1,1,1,1,60,9,\n60,9,1,1,1,1,60,9,\n", Some(8.5), &[Some(Dropped::Saturated); 2]);
         check("0,9,1,1,1,1,60,9,0.2\n", None, &[Some(Dropped::Changing)]);
         // A step right after another window; the same step after a pause; a step that is within counting noise.
