@@ -33,6 +33,9 @@ async fn newer(store: &HttpStore, held: &Snapshot) -> Arc<Snapshot> {
     newer.expect("answered").expect("there is one")
 }
 
+/// A first window so long that demand is known from then on, and stands still.
+const SETTLED: Duration = Duration::from_secs(600);
+
 /// How often answers are reported during a trial.
 const ANSWERS_PERIOD: Duration = Duration::from_millis(600);
 
@@ -64,7 +67,7 @@ async fn trial(store: &HttpStore, after_ms: f64) -> [Arc<Snapshot>; 3] {
     let before = store.newer_than(Held::default()).await.expect("answered").expect("there is one");
     assert!(before.audience.is_empty(), "the first one is for all");
     for demand in DEMAND {
-        store.report(&report(demand, Duration::from_secs(60), before.generation, 1_000.0)).await.expect("taken");
+        store.report(&report(demand, SETTLED, before.generation, 1_000.0)).await.expect("taken");
     }
     let during = newer(store, &before).await;
     assert_eq!(during.audience, ["b"], "{}", during.reason);
@@ -133,7 +136,7 @@ fn what_cannot_wait_skips_the_trial_and_ends_one() {
         let (controller, store) = controller(folder.path()).await;
         let before = store.newer_than(Held::default()).await.expect("answered").expect("there is one");
         for demand in DEMAND {
-            store.report(&report(demand, Duration::from_secs(60), before.generation, 1_000.0)).await.expect("taken");
+            store.report(&report(demand, SETTLED, before.generation, 1_000.0)).await.expect("taken");
         }
         let during = newer(&store, &before).await;
         assert_eq!(during.audience, ["b"]);
@@ -156,7 +159,7 @@ fn a_trial_that_its_controller_does_not_live_to_end_is_taken_back_by_the_next() 
         let (_controller, store) = controller(folder.path()).await;
         let before = store.newer_than(Held::default()).await.expect("answered").expect("there is one");
         for demand in DEMAND {
-            store.report(&report(demand, Duration::from_secs(60), before.generation, 1_000.0)).await.expect("taken");
+            store.report(&report(demand, SETTLED, before.generation, 1_000.0)).await.expect("taken");
         }
         let during = newer(&store, &before).await;
         published = Some((before, during));
