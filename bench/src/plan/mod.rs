@@ -232,8 +232,10 @@ mod tests {
 
     #[test]
     fn nothing_turns_round_in_fleets_under_noise() {
-        for seed in 1..=2 {
-            let args = format!("plan --clusters 10 --engines 100 --classes 1 --ticks 100 --seed {seed}");
+        let fleets =
+            ["--classes 1 --ticks 100 --seed 1", "--classes 1 --ticks 100 --seed 2", "--classes 5 --pooled --ticks 100 --seed 1"];
+        for fleet in fleets {
+            let args = format!("plan --clusters 10 --engines 100 {fleet}");
             let report = measure(&Args::parse_from(args.split(' '))).expect("a fleet with room");
             assert_eq!(report.reversals, 0, "{report}");
             assert!(report.churn_mean <= 0.005 && report.published_share <= 0.2, "{report}");

@@ -50,6 +50,7 @@ pub(super) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'
         engines,
         certificate: certificate(components),
         moved_frac: moved_frac(components),
+        turn: None,
         is_greedy: false,
         price_limit_ms,
         solve_ms: 0.0,

@@ -42,6 +42,7 @@ pub use evaluate::{EngineEvaluation, Evaluation, evaluate, nearest};
 pub use inputs::{InputError, Inputs, MOVE_LIMIT_FRAC, Pin};
 pub use optimise::{Optimiser, PlanError, plan, plan_greedily};
 pub use outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, RouteWeights, Status};
+pub use rest::Turn;
 pub use solve::SolveError;
 
 /// Demand that is none to the program, in requests/s: one request in twelve days, and ten times the solver's own tolerance.

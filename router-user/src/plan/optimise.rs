@@ -156,8 +156,10 @@ impl Optimiser {
         if has_one_mix && gap.frac() > MAX_GAP_FRAC && gap.excess > left {
             return Err(Violation::Gap { found: gap.frac(), allowed: MAX_GAP_FRAC }.into());
         }
-        let plan = assemble(fleet, inputs, &components);
-        let evaluation = check::legal(fleet, inputs, &plan.weights())?;
+        let mut plan = assemble(fleet, inputs, &components);
+        let weights = plan.weights();
+        plan.turn = self.rest.turn(&weights);
+        let evaluation = check::legal(fleet, inputs, &weights)?;
         Ok(with_evaluation(plan, &evaluation))
     }
 }

@@ -4,6 +4,7 @@ use crate::model::{ClassId, ClusterId, EngineId};
 
 use super::ROUNDING_FRAC;
 use super::load::Load;
+use super::rest::Turn;
 
 /// How far a plan got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Plan {
     pub certificate: Certificate,
     /// Share of the demand that goes elsewhere than the held weights would send it; 0 where none are held.
     pub moved_frac: f64,
+    /// The largest change of a weight that has just gone the other way; `None` where no plan before it is known.
+    pub turn: Option<Turn>,
     /// Whether it was made without a solver, so that it is legal but not the best: its gap says by how much at most.
     pub is_greedy: bool,
     /// No price that latency alone makes is above this, in ms per unit of work: a higher one belongs to a request that only fits if

@@ -16,6 +16,10 @@ use super::{Evaluation, Inputs, Plan, RouteWeight, RouteWeights, evaluate};
 /// Share of the mean latency by which a plan must be better than the held weights.
 pub const EPSILON_FRAC: f64 = 1e-3;
 
+/// The same for a plan that turns back a weight which has just gone the other way: demand that wanders and comes back is worth less, what
+/// is really wrong is worth more. Held weights cost at most this much more than the best, for the ten plans that a direction is remembered.
+pub const TURN_EPSILON_FRAC: f64 = 1e-2;
+
 /// Share of all demand by which shed must differ before it counts: the resolution of a measured demand.
 const SHED_FRAC: f64 = 1e-3;
 
@@ -46,6 +50,12 @@ pub enum Decision {
     /// The held weights stay: the plan's mean latency is better by only `gain_frac` of theirs.
     Keep {
         gain_frac: f64,
+    },
+    /// The held weights stay: the plan is better by `gain_frac`, which is not enough to turn back a weight that has just moved.
+    Rest {
+        gain_frac: f64,
+        route: String,
+        engine: String,
     },
 }
 
@@ -80,6 +90,11 @@ pub fn decide(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, pla
     let gain_frac = if before.cost_ms > 0.0 { 1.0 - after.cost_ms / before.cost_ms } else { 0.0 };
     // A plan in a hurry replaces what cannot stay, and nothing else.
     if gain_frac > EPSILON_FRAC && !plan.is_greedy {
+        if let Some(turn) = plan.turn.filter(|_| gain_frac <= TURN_EPSILON_FRAC) {
+            let (cluster, class) = (&fleet.clusters[turn.cluster.index()].name, &fleet.classes[turn.class.index()].name);
+            let engine = fleet.engines[turn.engine.index()].name.clone();
+            return Decision::Rest { gain_frac, route: format!("{cluster} {class}"), engine };
+        }
         let reason = Reason::Better { held_ms: before.cost_ms, plan_ms: after.cost_ms, gain_frac };
         return safely(fleet, inputs, held, plan, reason);
     }
@@ -108,7 +123,7 @@ impl Decision {
         match self {
             Self::Publish(_) => Some(Cow::Borrowed(plan)),
             Self::Step { weights, .. } => Some(Cow::Owned(with_weights(fleet, inputs, plan, weights))),
-            Self::Blocked { .. } | Self::Keep { .. } => None,
+            Self::Blocked { .. } | Self::Keep { .. } | Self::Rest { .. } => None,
         }
     }
 }
@@ -177,7 +192,7 @@ impl Decision {
         match self {
             Self::Publish(reason) | Self::Blocked { reason, .. } => reason.to_string(),
             Self::Step { reason, frac, .. } => format!("{:.0} % of the way: {reason}", frac * 100.0),
-            Self::Keep { .. } => String::new(),
+            Self::Keep { .. } | Self::Rest { .. } => String::new(),
         }
     }
 }
@@ -197,6 +212,13 @@ impl fmt::Display for Decision {
             Self::Keep { gain_frac } => {
                 let limit = EPSILON_FRAC * 100.0;
                 write!(f, "keep: the new plan is better by {:.3} %, moving traffic wants {limit} %", gain_frac * 100.0)
+            }
+            Self::Rest { gain_frac, route, engine } => {
+                let (gain, limit) = (gain_frac * 100.0, TURN_EPSILON_FRAC * 100.0);
+                write!(
+                    f,
+                    "keep: the new plan is better by {gain:.2} %, turning back what {route} has just moved at {engine} wants {limit} %"
+                )
             }
         }
     }

@@ -384,6 +384,7 @@ fn no_plan_is_worse_than_nearest_only_and_a_held_plan_is_kept() {
         assert!(matches!(again, Decision::Keep { .. }), "seed {seed}: {again}");
         assert_eq!(planner::moved_frac(&inputs, &weights, &weights), 0.0);
         match planner::decide(&fleet, &inputs, Some(&nearest), &plan) {
+            Decision::Rest { route, .. } => panic!("seed {seed}: a first plan turns {route} back"),
             Decision::Keep { gain_frac } => assert!(!naive.is_overloaded && gain_frac <= planner::EPSILON_FRAC, "seed {seed}"),
             Decision::Blocked { .. } => assert!(!naive.is_overloaded, "seed {seed}"),
             Decision::Publish(_) | Decision::Step { .. } => {
