@@ -127,9 +127,7 @@ mod tests {
         let mut inputs = Inputs::from_fleet(&fleet);
         let of_b = |policy: Policy, inputs: &Inputs| -> Vec<f64> {
             let routes = policy.weights(&fleet, inputs);
-            let weight =
-                |engine| routes[1].weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, weight)| weight);
-            fleet.engine_ids().map(weight).collect()
+            fleet.engine_ids().map(|engine| routes[1].weight(engine)).collect()
         };
         assert_eq!(of_b(Policy::Nearest, &inputs), [0.0, 1.0, 0.0]);
         let shares = [100.0 / 280.0, 100.0 / 280.0, 80.0 / 280.0];

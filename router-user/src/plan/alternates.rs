@@ -90,13 +90,9 @@ fn without(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], lost: Vec<E
     let plan = plan_around(fleet, &inputs, weights).ok()?;
     let changed = |new: &RouteWeights| {
         let Some(old) = weights.iter().find(|old| (old.cluster, old.class) == (new.cluster, new.class)) else { return false };
-        let share = |route: &RouteWeights, engine: EngineId| {
-            route.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, weight)| weight)
-        };
-        let engines = new.weights.iter().chain(&old.weights).map(|&(engine, _)| engine);
         old.weights.iter().any(|&(engine, weight)| weight > 0.0 && lost.contains(&engine))
             || (new.shed_frac - old.shed_frac).abs() > CHANGED
-            || engines.into_iter().any(|engine| (share(new, engine) - share(old, engine)).abs() > CHANGED)
+            || old.changes_to(new).any(|(_, by)| by.abs() > CHANGED)
     };
     let is_pinned = |route: &RouteWeights| inputs.pin(route.cluster, route.class).is_some();
     let routes: Vec<RouteWeights> =

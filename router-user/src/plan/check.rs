@@ -129,7 +129,7 @@ fn route_is_legal(fleet: &Fleet, inputs: &Inputs, route: &RouteWeights) -> Resul
         }
     }
     for (engine, pinned) in pin.into_iter().flat_map(|pin| pin.shares()) {
-        let found = route.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, weight)| weight);
+        let found = route.weight(engine);
         if (found - pinned).abs() > AMOUNT_TOLERANCE {
             return Err(Violation::Pin { cluster, class, engine: engine_name(fleet, engine), found, pinned });
         }

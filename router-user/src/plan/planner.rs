@@ -165,10 +165,7 @@ fn shed_differs(
 
 /// Share of the demand that goes elsewhere when `after` replaces `before`: half the sum of all differences, shed included.
 pub fn moved_frac(inputs: &Inputs, before: &[RouteWeights], after: &[RouteWeights]) -> f64 {
-    let rps = |route: &RouteWeights, engine: EngineId| {
-        let weight = route.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, weight)| weight);
-        weight * (1.0 - route.shed_frac)
-    };
+    let rps = |route: &RouteWeights, engine: EngineId| route.weight(engine) * (1.0 - route.shed_frac);
     let mut moved = 0.0;
     for new in after {
         let demand = inputs.demand(new.cluster, new.class);

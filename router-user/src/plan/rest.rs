@@ -69,7 +69,7 @@ impl Rest {
         for route in held {
             let id = (route.cluster, route.class);
             if let Some(before) = before.get(&id) {
-                let large = changes(before, route).filter(|(_, by)| by.abs() > TURN_FRAC);
+                let large = before.changes_to(route).filter(|(_, by)| by.abs() > TURN_FRAC);
                 moves.extend(large.map(|(engine, by)| ((route.cluster, route.class, engine), by)));
             }
             if before.get(&id).is_some_and(|before| largest_change(before, route) > MOVE_FRAC) {
@@ -96,7 +96,7 @@ impl Rest {
         let before: BTreeMap<_, &RouteWeights> = self.held.iter().map(|route| ((route.cluster, route.class), route)).collect();
         let turns = next.iter().flat_map(|route| {
             let before = before.get(&(route.cluster, route.class)).copied();
-            let changes = before.into_iter().flat_map(|before| changes(before, route)).filter(|(_, by)| by.abs() > TURN_FRAC);
+            let changes = before.into_iter().flat_map(|before| before.changes_to(route)).filter(|(_, by)| by.abs() > TURN_FRAC);
             let back = changes.filter(|&(engine, by)| {
                 let key = (route.cluster, route.class, engine);
                 self.moves.iter().any(|moves| moves.get(&key).is_some_and(|before| before.signum() != by.signum()))
@@ -114,14 +114,7 @@ impl Rest {
 
 /// Largest change of a weight between two routes of one (cluster, class), as a share of what is served.
 fn largest_change(old: &RouteWeights, new: &RouteWeights) -> f64 {
-    changes(old, new).map(|(_, by)| by.abs()).fold(0.0, f64::max)
-}
-
-/// What each weight changes by between two routes of one (cluster, class); an engine of both is named twice.
-fn changes<'r>(old: &'r RouteWeights, new: &'r RouteWeights) -> impl Iterator<Item = (EngineId, f64)> + 'r {
-    let of = |route: &RouteWeights, engine| route.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, w)| w);
-    let engines = old.weights.iter().chain(&new.weights).map(|&(engine, _)| engine);
-    engines.map(move |engine| (engine, of(new, engine) - of(old, engine)))
+    old.changes_to(new).map(|(_, by)| by.abs()).fold(0.0, f64::max)
 }
 
 #[cfg(test)]
