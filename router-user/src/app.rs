@@ -9,34 +9,23 @@ use std::time::Duration;
 use anyhow::Context;
 use router_user::admin::{self, AdminState};
 use router_user::clock::Clock;
-use router_user::config::{Config, ConfigErrors};
+use router_user::config::Config;
 use router_user::control::{self, Controller, ControllerHandle};
-use router_user::data::{self, DataRole, KernelRole, Source};
+use router_user::dataplane;
+use router_user::dataplane::{DataRole, KernelRole, Source};
 use router_user::io::IoChoice;
 use router_user::kernel::{KernelConfig, KernelPlane};
 use router_user::proxy::{self, DataPlane, ProxyHandle};
 use router_user::publish::store::{DirStore, EtcdStore, HttpStore};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::{Admin, Control, Serve};
+use crate::cli::args::{Admin, Control, Serve};
+use crate::cli::usage::{UsageError, load};
 
 /// How long streams may go on after the process was asked to stop.
 const GRACE: Duration = Duration::from_secs(30);
 /// How often the kernel plane looks for listeners that did not register themselves, and logs its rare events.
 const KERNEL_UPKEEP: Duration = Duration::from_secs(1);
-
-/// A mistake in what the user asked for; the process ends with exit code 2.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UsageError {
-    #[error(transparent)]
-    Config(#[from] ConfigErrors),
-    #[error("{0}")]
-    Arguments(String),
-}
-
-pub(crate) fn load(file: &Path) -> Result<Config, UsageError> {
-    Ok(router_user::config::load(file)?)
-}
 
 /// `ilb run`: control plane, data plane and kernel plane in one process.
 pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
@@ -166,23 +155,23 @@ async fn start_data(
         kernel_error,
         published: Default::default(),
         passed_over: Default::default(),
-        contact: data::Contact::new(clock),
+        contact: dataplane::Contact::new(clock),
         fleet: config.fleet.clone(),
         reservations: Default::default(),
-        distances: data::Distances::default(),
+        distances: dataplane::Distances::default(),
         installing: Default::default(),
         controller_error: Default::default(),
     });
-    let first = data::first_snapshot(&config.fleet, &store, &role.cluster)?;
-    data::apply(&role, &store, Arc::new(first)).await?;
+    let first = dataplane::first_snapshot(&config.fleet, &store, &role.cluster)?;
+    dataplane::apply(&role, &store, Arc::new(first)).await?;
     tracing::info!(cluster = role.cluster, listen = ?role.listen, io = role.io, "data plane started");
-    tokio::spawn(data::follow(Arc::clone(&role), source.clone(), store));
-    tokio::spawn(data::doubt(Arc::clone(&role), config.store.stale_after));
-    tokio::spawn(data::watch_losses(Arc::clone(&role)));
+    tokio::spawn(dataplane::follow(Arc::clone(&role), source.clone(), store));
+    tokio::spawn(dataplane::doubt(Arc::clone(&role), config.store.stale_after));
+    tokio::spawn(dataplane::watch_losses(Arc::clone(&role)));
     if config.control.measured_rtt {
-        tokio::spawn(data::measure_distances(Arc::clone(&role), clock));
+        tokio::spawn(dataplane::measure_distances(Arc::clone(&role), clock));
     }
-    tokio::spawn(data::report_demand(Arc::clone(&role), source, clock, config.control.period));
+    tokio::spawn(dataplane::report_demand(Arc::clone(&role), source, clock, config.control.period));
     if role.kernel.is_some() {
         tokio::spawn(maintain_kernel(Arc::clone(&role)));
     }

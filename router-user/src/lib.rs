@@ -4,7 +4,7 @@ pub mod admin;
 pub mod clock;
 pub mod config;
 pub mod control;
-pub mod data;
+pub mod dataplane;
 pub mod fit;
 pub mod io;
 pub mod kernel;

@@ -1,17 +1,15 @@
 //! The binary `ilb`: arguments in, exit code out.
 
 mod app;
-mod ask;
 mod cli;
-mod offline;
-mod profile;
-mod record;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command, KernelCommand, ProfileCommand};
+use cli::args::{Cli, Command, KernelCommand, ProfileCommand};
+use cli::usage::UsageError;
+use cli::{offline, profile, query, record};
 
 fn main() -> ExitCode {
     router_user::telemetry::start_logs();
@@ -19,7 +17,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            if error.is::<app::UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -33,16 +31,16 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Solve { file, what_if, json } => offline::solve(&file, &what_if, json),
         Command::Explain(args) => match &args.file {
             Some(file) => offline::explain(file, &args),
-            None => serve(ask::explain(args)),
+            None => serve(query::explain(args)),
         },
         Command::Profile { command: ProfileCommand::Fit(args) } => profile::fit(&args),
         Command::Profile { command: ProfileCommand::Record(args) } => serve(record::record(args)),
         Command::Profile { command: ProfileCommand::Derive(args) } => profile::derive(&args),
-        Command::Status(args) => serve(ask::status(args)),
-        Command::Engines(args) => serve(ask::engines(args)),
-        Command::Weights(args) => serve(ask::weights(args)),
-        Command::Snapshots(args) => serve(ask::snapshots(args)),
-        Command::Rollback { generation, ttl, socket } => serve(ask::rollback(generation, ttl, socket)),
+        Command::Status(args) => serve(query::status(args)),
+        Command::Engines(args) => serve(query::engines(args)),
+        Command::Weights(args) => serve(query::weights(args)),
+        Command::Snapshots(args) => serve(query::snapshots(args)),
+        Command::Rollback { generation, ttl, socket } => serve(query::rollback(generation, ttl, socket)),
         Command::Kernel { command: KernelCommand::Status { pin_dir, json } } => offline::kernel_status(&pin_dir, json),
         Command::Kernel { command: KernelCommand::Detach { pin_dir } } => offline::kernel_detach(&pin_dir),
     }

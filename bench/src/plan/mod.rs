@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use router_user::control::estimate::deadband::SteadyRtt;
 use router_user::model::{ClassId, ClusterId, EngineId};
-use router_user::plan::planner::{decide, moved_frac};
-use router_user::plan::steady::SteadyRtt;
-use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, explain};
+use router_user::plan::decide::gate::{decide, moved_frac};
+use router_user::plan::explain::weights;
+use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate};
 
 use crate::clock;
 use crate::origin::Origin;
@@ -169,7 +170,7 @@ impl Follower {
         let started = clock::now();
         let held = self.held.as_deref().filter(|_| is_calm);
         let plan = self.optimiser.plan(&world.fleet, inputs, held)?;
-        self.unexplained = explain::unexplained(&world.fleet, inputs, &plan, LEAST_WEIGHT);
+        self.unexplained = weights::unexplained(&world.fleet, inputs, &plan, LEAST_WEIGHT);
         let decision = decide(&world.fleet, inputs, held, &plan);
         let published = if is_calm { decision.publishes(&world.fleet, inputs, &plan) } else { Some(Cow::Borrowed(&plan)) };
         self.has_published = published.is_some();

@@ -100,7 +100,8 @@ impl Controller {
         let next = next.ok_or_else(|| anyhow!("no generation after {generation}"))?.0;
         if self.policy != Policy::Optimiser {
             let weights = self.policy.weights(fleet, &inputs);
-            let moved_frac = held.as_ref().map_or(0.0, |held| router_user::plan::planner::moved_frac(&inputs, held, &weights));
+            let moved_frac =
+                held.as_ref().map_or(0.0, |held| router_user::plan::decide::gate::moved_frac(&inputs, held, &weights));
             self.published = Some(Arc::new(Published { generation: next, snapshot: None, weights }));
             return Ok(Step { has_published: true, moved_frac });
         }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use router_user::data::Reservations;
+use router_user::dataplane::Reservations;
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::RouteWeights;
 use router_user::policy::decay::trust;
-use router_user::policy::loss::Loss;
+use router_user::policy::outage::Loss;
 use router_user::publish::build;
 use router_user::publish::store::DemandReport;
 

@@ -2,7 +2,7 @@
 
 use super::server::{AdminState, age};
 use crate::control::EngineHealth;
-use crate::data::DataRole;
+use crate::dataplane::DataRole;
 use crate::publish::snapshot::{Snapshot, Status};
 use crate::telemetry::Exposition;
 

@@ -3,6 +3,7 @@
 //! `view` holds what is shown, as plain data that both ends share; `server` answers, `client` asks, `text` prints it for people.
 
 mod client;
+pub(crate) mod live;
 mod metrics;
 mod server;
 mod text;

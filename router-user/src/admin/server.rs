@@ -20,9 +20,10 @@ use super::view::{
 };
 use crate::clock::{Clock, unix_ms};
 use crate::control::{Command, CommandError, ControllerHandle, Explained, PinRequest};
-use crate::data::DataRole;
+use crate::dataplane::DataRole;
 use crate::model::Fleet;
-use crate::plan::{Route, explain};
+use crate::plan::Route;
+use crate::plan::explain::weights;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{DirStore, StoreError};
 use crate::publish::{Generation, history};
@@ -207,7 +208,7 @@ fn explanation(fleet: &Fleet, explained: &Explained, query: &ExplainQuery) -> Re
         ));
     }
     let explanation =
-        explain::explain_routes(fleet, &explained.inputs, &explained.plan, is_wanted).only(None, None, engine.as_deref());
+        weights::explain_routes(fleet, &explained.inputs, &explained.plan, is_wanted).only(None, None, engine.as_deref());
     Ok(ExplainView { generation: explained.generation.0, name: explained.generation.to_string(), explanation })
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::control::ControlStatus;
-use crate::plan::explain::Explanation;
+use crate::plan::explain::weights::Explanation;
 use crate::probe::EngineSignals;
 use crate::publish::Generation;
 use crate::publish::history::Moves;

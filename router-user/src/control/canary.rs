@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::model::{ClusterId, Fleet};
-use crate::plan::{Inputs, RouteWeights, check, evaluate, planner};
+use crate::plan::decide::gate;
+use crate::plan::verify::check;
+use crate::plan::{Inputs, RouteWeights, evaluate};
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::DemandReport;
@@ -142,7 +144,7 @@ impl Canary {
         };
         let mix: Vec<RouteWeights> = held.iter().map(route).collect();
         let is_legal = check::legal(fleet, inputs, &mix).is_ok();
-        (is_legal && planner::moved_frac(inputs, held, &mix) > TRIED_FRAC).then_some(mix)
+        (is_legal && gate::moved_frac(inputs, held, &mix) > TRIED_FRAC).then_some(mix)
     }
 
     /// Begins a trial of `content`, which was published for this cluster alone as `generation`.
@@ -208,7 +210,7 @@ impl Canary {
             return Some(format!("keep: a plan is on trial in cluster {}", self.name));
         }
         let failed = self.failed.as_ref().filter(|failed| now < failed.until)?;
-        let is_same = planner::moved_frac(inputs, &failed.weights, weights) <= SAME_FRAC;
+        let is_same = gate::moved_frac(inputs, &failed.weights, weights) <= SAME_FRAC;
         is_same.then(|| format!("keep: held back, as it failed its trial: {}", failed.why))
     }
 

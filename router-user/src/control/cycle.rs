@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::model::Fleet;
-use crate::plan::alternates::{Alternate, alternates};
-use crate::plan::planner::{Decision, decide};
-use crate::plan::regions::{RegionLoss, region_losses};
+use crate::plan::decide::failover::{Alternate, alternates};
+use crate::plan::decide::gate::{Decision, decide};
+use crate::plan::decide::regions::{RegionLoss, region_losses};
 use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, plan_greedily};
 use crate::publish::build;
 use crate::publish::snapshot::Snapshot;

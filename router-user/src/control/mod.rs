@@ -1,32 +1,24 @@
-//! The control plane: measure, plan, check, publish; every period, and at once when an engine's health or a pin changes.
+//! The control plane: measure, plan, check, publish; every period, and at once when an engine's
+//! health or a pin changes.
 //!
-//! One task owns all state and takes events one at a time ([`controller`]); what it has measured is pure state ([`measured`]). Probes, HTTP requests and operators only send it events;
-//! planning runs on a thread of its own, so that reports and probes are taken meanwhile. Nothing here is on a request's path.
+//! [`controller`] is the task that owns all state and takes one event at a time; [`estimate`] turns
+//! reports into the inputs of a plan; [`engines`] judges engines; [`leadership`] elects the
+//! publisher and publishes. Nothing here is on a request's path.
 
-mod arrivals;
-mod bursts;
 mod canary;
-mod caution;
-mod conduct;
-mod controller;
+pub(crate) mod controller;
 mod cycle;
-mod demand;
-mod dispersion;
-mod distances;
-mod drift;
-mod health;
-mod leader;
-mod measured;
+pub(crate) mod engines;
+pub mod estimate;
+pub(crate) mod leadership;
 mod pins;
-mod progress;
-mod publisher;
+mod planner_thread;
 mod server;
-mod solver;
 
-pub use controller::{Command, CommandError, ControlStatus, Controller, ControllerHandle, Explained};
+pub use controller::task::{Command, CommandError, ControlStatus, Controller, ControllerHandle, Explained};
 pub use cycle::{Conclusion, Planning, conclude};
-pub use demand::{DemandEstimate, ReportError, Standing};
-pub use health::{Answer, Probe, Verdict};
-pub use measured::{ClusterDemand, EngineDrift, EngineHealth, MeasureError, Measured, Suspicion};
+pub use engines::health::{Answer, Probe, Verdict};
+pub use estimate::demand::{DemandEstimate, ReportError, Standing};
+pub use estimate::state::{ClusterDemand, EngineDrift, EngineHealth, MeasureError, Measured, Suspicion};
 pub use pins::{PinError, PinRequest};
 pub use server::{router, serve};

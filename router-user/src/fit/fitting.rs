@@ -4,12 +4,12 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::prior::Prior;
 use super::profile_text::knots;
-use super::quantile::{QuantileError, quantile};
-use super::regression::{Basis, Mean, Point, floor, mean, median};
 use super::report::{self, BANDS, CurveReport, MIN_COVERAGE_FRAC, MIN_WINDOWS, Refusal, Report};
-use super::samples::{Dropped, Samples, Window, saturated, sort_out};
+use crate::fit::input::samples::{Dropped, Samples, Window, saturated, sort_out};
+use crate::fit::regression::convex::{Basis, Mean, Point, floor, mean, median};
+use crate::fit::regression::prior::Prior;
+use crate::fit::regression::quantile::{QuantileError, quantile};
 use crate::model::{Curve, Profile};
 
 /// Every so many windows, in order of load, one is held out in turn, where the file does not span days.

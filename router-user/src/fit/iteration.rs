@@ -16,9 +16,10 @@ use std::fmt::{self, Write};
 use thiserror::Error;
 
 use super::fitting::{Capacity, CapacitySource, four_digits};
-use super::regression::{Basis, Fitted, Point, mean};
 use super::report::{Agreement, agreement, violations};
-use super::table::{self, Column, TableErrors};
+use crate::fit::input::table;
+use crate::fit::input::table::{Column, TableErrors};
+use crate::fit::regression::convex::{Basis, Fitted, Point, mean};
 use crate::model::{Curve, Profile};
 
 /// Share of the law's capacity that is planned with: near it requests wait for a place in the batch, which the law leaves out.

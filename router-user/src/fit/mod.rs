@@ -9,24 +9,19 @@
 //! Everything but `quantile`, which calls a solver, is pure. docs/model.md, section 9, has the mathematics and the limits.
 
 mod fitting;
+pub(crate) mod input;
 mod iteration;
-mod nnls;
 mod plot;
-mod prior;
 mod profile_text;
-mod quantile;
-mod recording;
-mod regression;
+pub(crate) mod regression;
 mod report;
-mod samples;
-mod table;
 
 pub use fitting::{Capacity, CapacitySource, Fit, FitError, FittedCurve, Options, Quantity, fit};
+pub use input::recording::{HEADER, Moment, Recorded, Recording};
+pub use input::samples::{COLUMNS, Dropped, Samples, Window};
+pub use input::table::{Column, Mistake, TableErrors};
 pub use iteration::{Derived, IterationError, Iterations, Workload, derive};
 pub use plot::{Panel, Plot};
 pub use profile_text::profile_text;
-pub use quantile::QuantileError;
-pub use recording::{HEADER, Moment, Recorded, Recording};
+pub use regression::quantile::QuantileError;
 pub use report::{Agreement, BANDS, CurveReport, Refusal, Report};
-pub use samples::{COLUMNS, Dropped, Samples, Window};
-pub use table::{Column, Mistake, TableErrors};

@@ -5,8 +5,8 @@ use std::fmt;
 use thiserror::Error;
 
 use super::fitting::{Capacity, Quantity};
-use super::regression::{Point, median};
-use super::samples::Window;
+use crate::fit::input::samples::Window;
+use crate::fit::regression::convex::{Point, median};
 use crate::model::Curve;
 
 /// Steady windows below which no curve is told from noise.

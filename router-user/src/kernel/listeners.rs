@@ -139,7 +139,7 @@ mod tests {
     use std::net::{Ipv6Addr, TcpListener};
 
     use super::*;
-    use crate::kernel::seats::endpoint;
+    use crate::kernel::endpoints::endpoint;
 
     #[test]
     fn a_listener_of_this_process_is_found_and_borrowed() {

@@ -16,15 +16,13 @@ use router_common::{
     service::Service,
 };
 
-use super::{
-    KernelError,
-    link::{PinnedLink, Place},
-    maps::{Maps, Raw, failed, ignore_missing},
-    namespace::{Cgroup, NetNamespace},
-    object::OBJECT,
-    pins::LINK_SUFFIX,
-    seats,
-};
+use super::KernelError;
+use super::link::{PinnedLink, Place};
+use super::maps::{Maps, Raw, failed, ignore_missing};
+use super::namespace::{Cgroup, NetNamespace};
+use super::object::OBJECT;
+use super::pins::LINK_SUFFIX;
+use crate::kernel::endpoints;
 
 /// Programs by name, each with its hook.
 pub(super) const PROGRAMS: [(&str, &str); 2] = [(STEER, "sk_lookup"), (REGISTER, "sock_ops")];
@@ -129,7 +127,7 @@ fn open_link(path: &Path) -> Result<Option<PinnedLink>, KernelError> {
 
 /// Makes this virtual address the service; one of an earlier configuration goes when the new one is in place.
 fn set_service(maps: &mut Maps, service: SocketAddr) -> Result<(), KernelError> {
-    let wanted = seats::endpoint(service);
+    let wanted = endpoints::endpoint(service);
     let known = maps.services.keys().collect::<Result<Vec<_>, _>>().map_err(failed("read", layout::SERVICES.name))?;
     maps.services.insert(Raw(wanted), Raw(Service { index: SERVICE }), 0).map_err(failed("write", layout::SERVICES.name))?;
     for old in known.into_iter().filter(|old| old.0 != wanted) {

@@ -12,6 +12,7 @@
 compile_error!("the eBPF object is built for little-endian kernels");
 
 mod banks;
+mod endpoints;
 mod error;
 mod link;
 mod listeners;
@@ -21,7 +22,6 @@ mod namespace;
 mod object;
 mod pins;
 mod plane;
-mod seats;
 mod status;
 mod text;
 

@@ -19,16 +19,14 @@ use router_common::{
     slot::{NO_ENGINE, SLOTS, Slot},
 };
 
-use super::{
-    KernelError, KernelStatus,
-    banks::{Banks, wait_for_programs},
-    listeners,
-    load::{self, Events, SERVICE},
-    maps::{Maps, Raw, failed, ignore_missing},
-    namespace::{Cgroup, NetNamespace, is_local, missing_capabilities},
-    pins::{DEFAULT_PIN_DIR, PinDir},
-    seats::{self, Seating},
-};
+use super::banks::{Banks, wait_for_programs};
+use super::load::{Events, SERVICE};
+use super::maps::{Maps, Raw, failed, ignore_missing};
+use super::namespace::{Cgroup, NetNamespace, is_local, missing_capabilities};
+use super::pins::{DEFAULT_PIN_DIR, PinDir};
+use super::{KernelError, KernelStatus, listeners, load};
+use crate::kernel::endpoints;
+use crate::kernel::endpoints::Seating;
 
 /// What to steer, and where.
 #[derive(Clone, Debug)]
@@ -137,7 +135,7 @@ impl KernelPlane {
         }
         let current: HashMap<SocketAddr, u16> = addresses.iter().map(|(engine, address)| (*address, seat_of[engine])).collect();
         // New addresses first: an engine that begins to listen from here on registers itself, one that did before is found.
-        let endpoints = seats::endpoints(current.iter().map(|(address, seat)| (*address, *seat)), |ip| local.contains(&ip));
+        let endpoints = endpoints::endpoints(current.iter().map(|(address, seat)| (*address, *seat)), |ip| local.contains(&ip));
         for (endpoint, seats) in &endpoints {
             self.maps.engines.insert(Raw(*endpoint), Raw(*seats), 0).map_err(failed("write", layout::ENGINES.name))?;
         }
@@ -182,7 +180,7 @@ impl KernelPlane {
         let missing: Vec<_> = self.seating.all().filter(|(_, seat)| !listening[usize::from(*seat)]).collect();
         let local = local_addresses(missing.iter().map(|(address, _)| address));
         let missing = missing.into_iter().filter(|(address, _)| local.contains(&address.ip()));
-        let mut wanted_at = seats::endpoints(missing, |_| true);
+        let mut wanted_at = endpoints::endpoints(missing, |_| true);
         if wanted_at.is_empty() {
             return Ok(());
         }
@@ -277,7 +275,7 @@ fn known_engines(maps: &Maps) -> Result<Vec<(SocketAddr, u16)>, KernelError> {
     let mut known = Vec::new();
     for entry in maps.engines.iter() {
         let (endpoint, list) = entry.map_err(failed("read", layout::ENGINES.name))?;
-        let address = seats::address(endpoint.0);
+        let address = endpoints::address(endpoint.0);
         if !address.ip().is_unspecified() {
             known.push((address, list.0.seats[0]));
         }

@@ -9,14 +9,12 @@ use router_common::{
 };
 use serde::Serialize;
 
-use super::{
-    KernelError,
-    banks::Banks,
-    link::PinnedLink,
-    load::{PROGRAMS, SERVICE, link_path},
-    maps::{Maps, failed},
-    pins, seats,
-};
+use super::banks::Banks;
+use super::link::PinnedLink;
+use super::load::{PROGRAMS, SERVICE, link_path};
+use super::maps::{Maps, failed};
+use super::{KernelError, pins};
+use crate::kernel::endpoints;
 
 /// The kernel plane as it stands.
 #[derive(Clone, Debug, Serialize)]
@@ -88,7 +86,7 @@ impl KernelStatus {
             attached: programs.len() == PROGRAMS.len(),
             layout_version: Some(maps.layout.get(&0, 0).map_err(failed("read", layout::LAYOUT.name))?),
             programs,
-            service: service.map(|key| seats::address(key.0)),
+            service: service.map(|key| endpoints::address(key.0)),
             generation: banks.control(SERVICE).generation(),
             engines: engines(maps)?,
             counters: counters(maps)?,
@@ -113,7 +111,7 @@ fn engines(maps: &Maps) -> Result<Vec<EngineStatus>, KernelError> {
     let mut engines = Vec::new();
     for entry in maps.engines.iter() {
         let (endpoint, list) = entry.map_err(failed("read", layout::ENGINES.name))?;
-        let address = seats::address(endpoint.0);
+        let address = endpoints::address(endpoint.0);
         if address.ip().is_unspecified() {
             continue;
         }

@@ -7,7 +7,7 @@
 
 /// Utilisation, and `u / (1 - u)` there. The last slope goes on: that close to full, the ten seconds that dispersion is measured over
 /// end before the wait is as long as the law says.
-pub(super) const KNOTS: [(f64, f64); 9] = [
+pub(crate) const KNOTS: [(f64, f64); 9] = [
     (0.0, 0.0),
     (0.3, 0.3 / 0.7),
     (0.5, 1.0),
@@ -20,13 +20,13 @@ pub(super) const KNOTS: [(f64, f64); 9] = [
 ];
 
 /// `u / (1 - u)` at `utilisation` >= 0, by [`KNOTS`].
-pub(super) fn wait(utilisation: f64) -> f64 {
+pub(crate) fn wait(utilisation: f64) -> f64 {
     let (from, value) = KNOTS[segment(utilisation)];
     value + slope(utilisation) * (utilisation - from)
 }
 
 /// Slope of [`wait`] to the right of `utilisation`.
-pub(super) fn slope(utilisation: f64) -> f64 {
+pub(crate) fn slope(utilisation: f64) -> f64 {
     let first = segment(utilisation).min(KNOTS.len() - 2);
     let ((x0, y0), (x1, y1)) = (KNOTS[first], KNOTS[first + 1]);
     (y1 - y0) / (x1 - x0)

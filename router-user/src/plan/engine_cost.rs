@@ -24,26 +24,26 @@ const KNEE_FRAC: f64 = 1e-5;
 
 /// The latency of one engine over its load, with its replicas as ready as they are.
 #[derive(Clone, Debug)]
-pub(super) struct EngineCost<'a> {
+pub(crate) struct EngineCost<'a> {
     profile: &'a Profile,
     /// Replicas per ready replica: a load on part of the replicas is felt as this much more on all. 0 when none is ready.
     stretch: f64,
     /// How many times as slow as its profile the engine is; >= 1.
     slowdown: f64,
-    pub(super) capacity_rps: f64,
+    pub(crate) capacity_rps: f64,
     /// What bursts add to TTFT, in ms, where the load is half of the capacity.
     burst_ms: f64,
 }
 
 /// One linear piece of an engine's cost: up to `width_rps` more load for `slope_ms` each.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Segment {
-    pub(super) width_rps: f64,
-    pub(super) slope_ms: f64,
+pub(crate) struct Segment {
+    pub(crate) width_rps: f64,
+    pub(crate) slope_ms: f64,
 }
 
 impl<'a> EngineCost<'a> {
-    pub(super) fn new(fleet: &'a Fleet, inputs: &Inputs, engine: EngineId) -> Self {
+    pub(crate) fn new(fleet: &'a Fleet, inputs: &Inputs, engine: EngineId) -> Self {
         let (ready, replicas) = (inputs.ready[engine.index()], fleet.engines[engine.index()].replicas);
         let stretch = if ready == 0 { 0.0 } else { f64::from(replicas) / f64::from(ready) };
         Self {
@@ -56,7 +56,7 @@ impl<'a> EngineCost<'a> {
     }
 
     /// Engines of one profile and slowdown as one, at equal utilisation: the load of each is felt on its own ready replicas.
-    pub(super) fn pooled(fleet: &'a Fleet, inputs: &Inputs, members: &[EngineId]) -> Self {
+    pub(crate) fn pooled(fleet: &'a Fleet, inputs: &Inputs, members: &[EngineId]) -> Self {
         if let [only] = members {
             return Self::new(fleet, inputs, *only);
         }
@@ -71,34 +71,34 @@ impl<'a> EngineCost<'a> {
         }
     }
 
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.stretch > 0.0
     }
 
     /// Time to the first token, in ms.
-    pub(super) fn ttft_ms(&self, load_rps: f64) -> f64 {
+    pub(crate) fn ttft_ms(&self, load_rps: f64) -> f64 {
         let profile_ms = self.slowdown * self.profile.ttft_ms.value(load_rps * self.stretch);
         profile_ms + self.burst_ms * bursts::wait(self.utilisation(load_rps))
     }
 
     /// Time between tokens, in ms.
-    pub(super) fn tbot_ms(&self, load_rps: f64) -> f64 {
+    pub(crate) fn tbot_ms(&self, load_rps: f64) -> f64 {
         self.slowdown * self.profile.tbot_ms.value(load_rps * self.stretch)
     }
 
     /// TTFT and TBOT at a load, in ms.
-    pub(super) fn times_ms(&self, load_rps: f64) -> (f64, f64) {
+    pub(crate) fn times_ms(&self, load_rps: f64) -> (f64, f64) {
         (self.ttft_ms(load_rps), self.tbot_ms(load_rps))
     }
 
     /// What `of` costs at this load, in ms, without what a load above capacity adds.
-    pub(super) fn cost_ms(&self, load_rps: f64, of: Load) -> f64 {
+    pub(crate) fn cost_ms(&self, load_rps: f64, of: Load) -> f64 {
         of.cost(self.ttft_ms(load_rps), self.tbot_ms(load_rps))
     }
 
     /// What a load above capacity adds to the latency of every request, in ms: the mean wait in a queue that grows by
     /// `load - capacity` for [`OVERLOAD_HORIZON_MS`].
-    pub(super) fn overload_ms(&self, load_rps: f64) -> f64 {
+    pub(crate) fn overload_ms(&self, load_rps: f64) -> f64 {
         let excess = if load_rps <= self.capacity_rps {
             0.0
         } else if self.capacity_rps > 0.0 {
@@ -110,17 +110,17 @@ impl<'a> EngineCost<'a> {
     }
 
     /// Cost of the whole load (requests/s x ms) of this `mix`: with weights of 1 the requests in the engine x 1000.
-    pub(super) fn total(&self, load_rps: f64, mix: Load) -> f64 {
+    pub(crate) fn total(&self, load_rps: f64, mix: Load) -> f64 {
         load_rps * self.cost_ms(load_rps, mix)
     }
 
     /// Slope of [`Self::total`] to the right of `load_rps`, in ms: own latency and externality of one more unit of work.
-    pub(super) fn marginal_ms(&self, load_rps: f64, mix: Load) -> f64 {
+    pub(crate) fn marginal_ms(&self, load_rps: f64, mix: Load) -> f64 {
         self.cost_ms(load_rps, mix) + load_rps * self.slope_ms(load_rps, mix)
     }
 
     /// Growth of the cost of `of` to the right of `load_rps`, in ms per unit of work/s.
-    pub(super) fn slope_ms(&self, load_rps: f64, of: Load) -> f64 {
+    pub(crate) fn slope_ms(&self, load_rps: f64, of: Load) -> f64 {
         let tbot_slope = self.slowdown * self.profile.tbot_ms.slope(load_rps * self.stretch);
         of.cost(self.ttft_slope(load_rps), tbot_slope) * self.stretch
     }
@@ -137,7 +137,7 @@ impl<'a> EngineCost<'a> {
     }
 
     /// The knot of the profile that `load_rps` is at, and by how much the cost of one more request jumps there, in ms.
-    pub(super) fn knee(&self, load_rps: f64, mix: Load) -> Option<(f64, f64)> {
+    pub(crate) fn knee(&self, load_rps: f64, mix: Load) -> Option<(f64, f64)> {
         let near = self.capacity_rps * KNEE_FRAC;
         let at = self.knots(0.0, self.capacity_rps).find(|knot| (knot - load_rps).abs() <= near)?;
         Some((at, self.marginal_ms(at + near, mix) - self.marginal_ms(at - near, mix)))
@@ -156,7 +156,7 @@ impl<'a> EngineCost<'a> {
     }
 
     /// How many segments [`Self::segments`] returns, whatever its arguments.
-    pub(super) fn segment_count(&self) -> usize {
+    pub(crate) fn segment_count(&self) -> usize {
         let knots = self.profile.ttft_ms.knots().len() + self.profile.tbot_ms.knots().len() + self.burst_knots().len();
         if self.is_ready() { BREAKPOINTS.len() + REFINED.len() + knots } else { 0 }
     }
@@ -164,7 +164,7 @@ impl<'a> EngineCost<'a> {
     /// The cost between `from` and capacity as chords, slopes never falling, refined within `half_width` of `around`.
     ///
     /// Shape: always [`Self::segment_count`] of them, the last ones with width 0, so that a model can be edited in place.
-    pub(super) fn segments(&self, from: f64, mix: Load, around: f64, half_width: f64) -> Vec<Segment> {
+    pub(crate) fn segments(&self, from: f64, mix: Load, around: f64, half_width: f64) -> Vec<Segment> {
         if !self.is_ready() {
             return Vec::new();
         }
@@ -188,7 +188,7 @@ impl<'a> EngineCost<'a> {
     }
 
     /// Least of `total(load) - price x load` over loads from `from` to capacity, on the true curve.
-    pub(super) fn cheapest(&self, from: f64, mix: Load, price_ms: f64) -> f64 {
+    pub(crate) fn cheapest(&self, from: f64, mix: Load, price_ms: f64) -> f64 {
         let to = self.capacity_rps.max(from);
         let mut loads: Vec<f64> = if self.is_ready() { self.knots(from, to).collect() } else { Vec::new() };
         loads.extend([from, to]);

@@ -121,7 +121,7 @@ impl Inputs {
     }
 
     /// Errors: the first [`InputError`] found, in the order of its variants.
-    pub(super) fn validate(&self, fleet: &Fleet) -> Result<(), InputError> {
+    pub(crate) fn validate(&self, fleet: &Fleet) -> Result<(), InputError> {
         let (clusters, engines, classes) = (fleet.clusters.len(), fleet.engines.len(), fleet.classes.len());
         shape("demand", self.demand_rps.len(), clusters)?;
         shape("round-trip time", self.rtt_ms.len(), clusters)?;
@@ -216,7 +216,7 @@ impl Inputs {
 
 impl Pin {
     /// The pinned weights, scaled to sum to 1.
-    pub(super) fn shares(&self) -> impl Iterator<Item = (EngineId, f64)> + '_ {
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (EngineId, f64)> + '_ {
         let total: f64 = self.weights.iter().map(|&(_, weight)| weight).sum();
         self.weights.iter().filter(|&&(_, weight)| weight > 0.0).map(move |&(engine, weight)| (engine, weight / total))
     }

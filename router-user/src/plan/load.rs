@@ -6,49 +6,49 @@ use crate::model::Class;
 ///
 /// Of one request, of requests/s, or, as a mix, of one unit of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Load {
+pub(crate) struct Load {
     /// Reference requests of the engine's profile.
-    pub(super) work: f64,
+    pub(crate) work: f64,
     /// Weight of TTFT, and weight of TBOT with the output tokens in it.
-    pub(super) ttft: f64,
-    pub(super) decode: f64,
+    pub(crate) ttft: f64,
+    pub(crate) decode: f64,
 }
 
 impl Load {
     /// One request of `class`.
-    pub(super) fn of(class: &Class) -> Self {
+    pub(crate) fn of(class: &Class) -> Self {
         Self { work: class.work, ttft: class.ttft_weight, decode: class.decode_weight * class.output_tokens }
     }
 
-    pub(super) fn times(self, amount: f64) -> Self {
+    pub(crate) fn times(self, amount: f64) -> Self {
         Self { work: self.work * amount, ttft: self.ttft * amount, decode: self.decode * amount }
     }
 
     /// The load `step` of the way to `other`.
-    pub(super) fn towards(self, other: Self, step: f64) -> Self {
+    pub(crate) fn towards(self, other: Self, step: f64) -> Self {
         let mut at = self.times(1.0 - step);
         at.add(other.times(step));
         at
     }
 
-    pub(super) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.work += other.work;
         self.ttft += other.ttft;
         self.decode += other.decode;
     }
 
     /// The same per unit of work; `None` where there is none.
-    pub(super) fn mix(self) -> Option<Self> {
+    pub(crate) fn mix(self) -> Option<Self> {
         (self.work > 0.0).then(|| Self { work: 1.0, ttft: self.ttft / self.work, decode: self.decode / self.work })
     }
 
     /// What this costs, in ms (per request or x requests/s), when the engine's times are these.
-    pub(super) fn cost(self, ttft_ms: f64, tbot_ms: f64) -> f64 {
+    pub(crate) fn cost(self, ttft_ms: f64, tbot_ms: f64) -> f64 {
         self.ttft * ttft_ms + self.decode * tbot_ms
     }
 
     /// What this has beyond as much work of `mix`.
-    pub(super) fn beyond(self, mix: Self) -> Self {
+    pub(crate) fn beyond(self, mix: Self) -> Self {
         Self { work: 0.0, ttft: self.ttft - self.work * mix.ttft, decode: self.decode - self.work * mix.decode }
     }
 }

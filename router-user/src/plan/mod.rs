@@ -1,52 +1,35 @@
 //! From demand, distances and latency profiles to weights: the optimiser and its proof.
 //!
-//! ```text
-//! Fleet + Inputs -> problem -> solve (HiGHS) -> check -> Plan -> planner: publish or keep?
-//!                                                         |----> explain, report
-//! ```
+//! Read the rooms in this order:
 //!
-//! Everything but `solve` is pure: no IO, no clock, no randomness. docs/model.md has the mathematics.
+//! 1. `inputs`: the facts that a plan is made for; `load`, `engine_cost`, `bursts`: latency of an
+//!    engine at a load; `evaluate`: expected latency of a fleet under given weights.
+//! 2. [`problem`]: fleet and inputs become a linear program.
+//! 3. [`verify`]: the independent check that weights are legal and optimal.
+//! 4. [`solve`]: HiGHS, the rounds around it, and the greedy plan that stands in.
+//! 5. [`decide`]: whether to publish, in how many steps, and the weights for lost engines.
+//! 6. [`explain`]: why each weight is what it is.
+//!
+//! The mathematics is in docs/model.md.
 
-pub mod alternates;
-mod assemble;
-pub mod bill;
 mod bursts;
-pub mod check;
+pub mod decide;
 mod engine_cost;
 mod evaluate;
 pub mod explain;
-mod explain_text;
-mod fair;
-mod frame;
-mod greedy;
 mod inputs;
-mod limits;
-mod linear;
 mod load;
-mod optimise;
 mod outcome;
-pub mod planner;
-mod pools;
-mod problem;
-pub mod regions;
-pub mod report;
-mod rest;
-mod select;
-mod solve;
-mod start;
-pub mod steady;
-pub mod transition;
-pub mod whatif;
+pub mod problem;
+pub mod solve;
+mod tolerance;
+pub mod verify;
 
 pub use evaluate::{EngineEvaluation, Evaluation, evaluate, nearest};
 pub use inputs::{InputError, Inputs, MOVE_LIMIT_FRAC, Pin};
-pub use optimise::{Optimiser, PlanError, plan, plan_greedily};
 pub use outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, RouteWeights, Status};
-pub use rest::Turn;
-pub use solve::SolveError;
-
-/// Demand that is none to the program, in requests/s: one request in twelve days, and ten times the solver's own tolerance.
-pub const NEGLIGIBLE_RPS: f64 = 1e-6;
-
-/// Smallest share of an amount that is not the solver's rounding.
-const ROUNDING_FRAC: f64 = 1e-7;
+pub use problem::cooldown::Turn;
+pub use solve::highs::SolveError;
+pub use solve::optimizer::{Optimiser, PlanError, plan, plan_greedily};
+pub use tolerance::NEGLIGIBLE_RPS;
+pub(crate) use tolerance::ROUNDING_FRAC;

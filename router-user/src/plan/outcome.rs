@@ -4,7 +4,7 @@ use crate::model::{ClassId, ClusterId, EngineId};
 
 use super::ROUNDING_FRAC;
 use super::load::Load;
-use super::rest::Turn;
+use crate::plan::problem::cooldown::Turn;
 
 /// How far a plan got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub struct EngineLoad {
     /// Load by capacity; 0 without load.
     pub utilisation: f64,
     /// What a unit of its work consists of.
-    pub(super) mix: Load,
+    pub(crate) mix: Load,
     /// Mean time its requests spend in it, in ms; of an idle engine, what a first request of mean length would.
     pub latency_ms: f64,
     /// Marginal cost of one more unit of work like what it has, network apart, in ms.
@@ -166,7 +166,7 @@ impl RouteWeights {
     }
 
     /// What each weight changes by from here to `new`; an engine of both is named twice.
-    pub(super) fn changes_to<'r>(&'r self, new: &'r Self) -> impl Iterator<Item = (EngineId, f64)> + 'r {
+    pub(crate) fn changes_to<'r>(&'r self, new: &'r Self) -> impl Iterator<Item = (EngineId, f64)> + 'r {
         let engines = self.weights.iter().chain(&new.weights).map(|&(engine, _)| engine);
         engines.map(|engine| (engine, new.weight(engine) - self.weight(engine)))
     }

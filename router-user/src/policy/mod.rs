@@ -4,8 +4,7 @@ pub mod affinity;
 pub mod budget;
 pub mod decay;
 pub mod health;
-pub mod loss;
+pub mod outage;
 pub mod pick;
 
-/// A monotonic time, in ms since the worker started.
-pub type Millis = u64;
+pub use crate::clock::Millis;

@@ -1,18 +1,17 @@
 //! The data plane: from a client's request to an engine's answer.
 //!
 //! Everything a request needs is read once from one immutable [`crate::publish::routes::Routes`]; workers share nothing else but
-//! counters that each writes alone. `http1`, `payload`, `route` and [`crate::policy`] decide without IO; `client` and `exchange` move
+//! counters that each writes alone. `http1`, `payload`, `route` and [`crate::policy`] decide without IO; `session` moves
 //! the bytes.
 
-mod client;
 mod config;
-mod exchange;
 pub mod http1;
 pub mod payload;
 mod plane;
 mod relay;
 mod reply;
 mod route;
+mod session;
 mod start;
 mod stats;
 mod timers;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::client;
 use super::config::ProxyConfig;
 use super::plane::DataPlane;
 use super::stats::WorkerStats;
@@ -17,6 +16,7 @@ use super::timers::{TICK, Timers};
 use super::upstream::View;
 use crate::io::{Driver, Listener, Stream};
 use crate::policy::budget::RetryBudget;
+use crate::proxy::session::client;
 
 /// Pause after an accept that failed for want of descriptors or memory: the cause will not be gone at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,9 +1,9 @@
 //! From a plan to a snapshot, and back to the weights a new plan is compared with. Pure.
 
-use super::snapshot::{Alternate, AlternateRoute, Route, Share, Snapshot, Status};
 use crate::model::Fleet;
-use crate::plan::alternates::Alternate as PlannedAlternate;
+use crate::plan::decide::failover::Alternate as PlannedAlternate;
 use crate::plan::{Plan, RouteWeights, Status as PlanStatus};
+use crate::publish::snapshot::{Alternate, AlternateRoute, Route, Share, Snapshot, Status};
 
 /// The snapshot of `plan`, published as `generation` for a `reason`; to be sealed.
 pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: u64, reason: &str) -> Snapshot {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::snapshot::Snapshot;
+use crate::publish::snapshot::Snapshot;
 
 /// Smallest change of a weight that is told, as a fraction of its (cluster, class) demand.
 const TOLD: f64 = 1e-4;
@@ -66,7 +66,7 @@ type Shares<'a> = BTreeMap<(&'a str, &'a str), (f64, BTreeMap<Option<&'a str>, f
 
 /// Demand of each (cluster, class), and its fraction for each engine; `None` stands for being refused.
 fn shares(snapshot: &Snapshot) -> Shares<'_> {
-    let route = |route: &super::snapshot::Route| {
+    let route = |route: &crate::publish::snapshot::Route| {
         let served = 1.0 - route.shed_frac;
         let name = |engine: crate::model::EngineId| Some(snapshot.engines[engine.index()].name.as_str());
         let mut shares: BTreeMap<_, _> = route.weights.iter().map(|s| (name(s.engine), s.weight * served)).collect();

@@ -2,8 +2,8 @@
 //!
 //! `build`, `snapshot`, `slots` and `routes` are pure; `store` holds the adapters that move snapshots between processes.
 
-pub mod alternates;
 pub mod build;
+pub mod failover;
 mod generation;
 pub mod history;
 pub mod routes;

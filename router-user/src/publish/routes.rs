@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::slots::{Candidate, SlotTable, engine_key};
-use super::snapshot::Snapshot;
 use crate::model::{ClassId, ClusterId, EngineId};
+use crate::publish::snapshot::Snapshot;
 
 /// The routes of one cluster. Immutable; a request loads it once and reads nothing else.
 pub struct Routes {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use router_user::config;
 use router_user::control::Measured;
 use router_user::model::{EngineId, Fleet};
-use router_user::plan::{Inputs, RouteWeights, Status, check, evaluate, plan};
+use router_user::plan::verify::check;
+use router_user::plan::{Inputs, RouteWeights, Status, evaluate, plan};
 use router_user::publish::store::DemandReport;
 
 use crate::plan_fleet::curve;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use router_user::config::{self, Config};
 use router_user::control::{Answer, Measured, Probe, Suspicion};
 use router_user::model::{EngineId, Fleet};
-use router_user::plan::planner::{Decision, decide};
-use router_user::plan::{Inputs, Optimiser, RouteWeights, check};
+use router_user::plan::decide::gate::{Decision, decide};
+use router_user::plan::verify::check;
+use router_user::plan::{Inputs, Optimiser, RouteWeights};
 use router_user::probe::{Scrape, ScrapeError, from_metrics};
 use router_user::publish::store::{DemandReport, EngineReport};
 

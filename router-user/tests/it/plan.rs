@@ -1,7 +1,9 @@
 //! Planning on small fleets whose answer is known or can be found by brute force.
 
 use router_user::model::{Class, ClassId, ClusterId, EngineId, Fleet};
-use router_user::plan::{Inputs, Pin, Plan, RouteWeights, Status, check, evaluate, explain, nearest, plan};
+use router_user::plan::explain::weights;
+use router_user::plan::verify::check;
+use router_user::plan::{Inputs, Pin, Plan, RouteWeights, Status, evaluate, nearest, plan};
 
 use crate::plan_fleet::{class, engine, profile, tag, three_regions};
 use crate::plan_oracle;
@@ -239,8 +241,8 @@ fn a_sliver_is_pruned_where_that_costs_next_to_nothing() {
         let dearer_frac = plan.objective_ms / optimum - 1.0;
         assert!(dearer_frac < 2e-4 && plan.certificate.gap_frac >= dearer_frac - 1e-9, "{dearer_frac} {:?}", plan.certificate);
         assert_eq!(dearer_frac > 1e-5, engines == 1, "{dearer_frac}");
-        let explanation = explain::explain(&fleet, &inputs, &plan);
-        let slivers = explanation.routes[0].engines.iter().filter(|row| row.reason == explain::Reason::Sliver).count();
+        let explanation = weights::explain(&fleet, &inputs, &plan);
+        let slivers = explanation.routes[0].engines.iter().filter(|row| row.reason == weights::Reason::Sliver).count();
         assert_eq!(slivers > 0, engines == 1, "{explanation}");
     }
 }

@@ -1,7 +1,8 @@
 //! Laws of the weights that are made for losses, on random fleets. A failure names the seed that replays it.
 
-use router_user::plan::alternates::{Alternate, LOSSES_MOST, alternates};
-use router_user::plan::{Inputs, RouteWeights, check, plan, plan_greedily};
+use router_user::plan::decide::failover::{Alternate, LOSSES_MOST, alternates};
+use router_user::plan::verify::check;
+use router_user::plan::{Inputs, RouteWeights, plan, plan_greedily};
 
 use crate::plan_fleet::three_regions;
 use crate::plan_laws::{Dice, Recipe, fleet, seeds};

@@ -1,7 +1,7 @@
 //! The rules that weights must obey, one broken at a time.
 
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
-use router_user::plan::check::{Violation, legal};
+use router_user::plan::verify::check::{Violation, legal};
 use router_user::plan::{Inputs, Pin, RouteWeights};
 
 use crate::plan_fleet::{tag, three_regions};

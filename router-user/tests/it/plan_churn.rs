@@ -1,9 +1,11 @@
 //! Calm: what is held stays unless leaving it is worth more than it costs. A failure names the seed that replays it.
 
 use router_user::model::{EngineId, Fleet};
-use router_user::plan::explain::{self, Explanation, Hold, Reason};
-use router_user::plan::planner::{Decision, decide, moved_frac};
-use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, check, plan};
+use router_user::plan::decide::gate::{Decision, decide, moved_frac};
+use router_user::plan::explain::weights;
+use router_user::plan::explain::weights::{Explanation, Hold, Reason};
+use router_user::plan::verify::check;
+use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, plan};
 
 use crate::plan_fleet::three_regions;
 use crate::plan_laws::{Dice, Recipe, explained, fleet, seeds};
@@ -108,7 +110,7 @@ fn the_price_of_moving_is_a_term_of_the_explanation() {
     let plan = held_plan(0, &fleet, &nearer, &held);
     assert!(plan.moved_frac < 1e-9, "{}", plan.moved_frac);
     assert!(plan.certificate.stability_frac > 0.0 && plan.certificate.stability_frac < 5.0 / plan.objective_ms);
-    let explanation = explain::explain(&fleet, &nearer, &plan);
+    let explanation = weights::explain(&fleet, &nearer, &plan);
     let rows = || explanation.routes.iter().flat_map(|route| &route.engines);
     assert!(rows().any(|row| matches!(row.held_by, Some(Hold::Held { price_ms: 5.0, .. }))), "{explanation}");
     assert!(explanation.to_string().contains("as before: moving costs 5.0 ms each"), "{explanation}");
@@ -117,13 +119,13 @@ fn the_price_of_moving_is_a_term_of_the_explanation() {
     other.demand_rps = vec![vec![40.0], vec![20.0], vec![20.0]];
     other.rtt_ms[0][2] = 100.0;
     let free = router_user::plan::plan(&fleet, &other, None).expect("a plan");
-    let before = explain::explain(&fleet, &other, &free);
+    let before = weights::explain(&fleet, &other, &free);
     let row =
         |explanation: &Explanation| explanation.routes[0].engines.iter().find(|row| row.engine == "e3").cloned().expect("a row");
     other.rtt_ms[0][2] -= row(&before).dearer_ms.expect("eligible") + 10.0;
     other.move_price_ms = vec![50.0];
     let plan = held_plan(0, &fleet, &other, &free.weights());
-    let explanation = explain::explain(&fleet, &other, &plan);
+    let explanation = weights::explain(&fleet, &other, &plan);
     assert!(
         matches!(row(&explanation).reason, Reason::NotWorthMoving { saves_ms, price_ms: 50.0 } if (0.0..50.0).contains(&saves_ms)),
         "{explanation}"

@@ -1,8 +1,8 @@
 //! Publish or keep: the reasons for which held weights are replaced.
 
 use router_user::model::{ClassId, ClusterId, EngineId};
-use router_user::plan::check::Violation;
-use router_user::plan::planner::{Decision, Reason, decide, moved_frac};
+use router_user::plan::decide::gate::{Decision, Reason, decide, moved_frac};
+use router_user::plan::verify::check::Violation;
 use router_user::plan::{Inputs, Pin, RouteWeights, plan};
 
 use crate::plan_fleet::three_regions;

@@ -1,9 +1,12 @@
 //! Laws that every plan obeys, on random fleets. A failure names the seed that replays it.
 
 use router_user::model::{Cluster, Curve, EngineId, Fleet, Profile};
-use router_user::plan::explain::{self, Reason, TERM_TOLERANCE_MS};
-use router_user::plan::planner::{self, Decision};
-use router_user::plan::{Inputs, Pin, Plan, check, evaluate, nearest, plan, plan_greedily};
+use router_user::plan::decide::gate;
+use router_user::plan::decide::gate::Decision;
+use router_user::plan::explain::weights;
+use router_user::plan::explain::weights::{Reason, TERM_TOLERANCE_MS};
+use router_user::plan::verify::check;
+use router_user::plan::{Inputs, Pin, Plan, evaluate, nearest, plan, plan_greedily};
 
 use crate::plan_fleet::{class, cluster, engine, profile, tag};
 use crate::plan_oracle;
@@ -150,7 +153,7 @@ fn total_ms(plan: &Plan) -> f64 {
 
 /// Every weight and every zero has a reason, and terms that come to the price.
 pub(crate) fn explained(seed: u64, fleet: &Fleet, inputs: &Inputs, plan: &Plan) {
-    let explanation = explain::explain(fleet, inputs, plan);
+    let explanation = weights::explain(fleet, inputs, plan);
     assert_eq!(explanation.routes.len(), fleet.clusters.len() * fleet.classes.len(), "seed {seed}");
     for route in &explanation.routes {
         assert_eq!(route.engines.len(), fleet.engines.len(), "seed {seed}");
@@ -380,15 +383,15 @@ fn no_plan_is_worse_than_nearest_only_and_a_held_plan_is_kept() {
             assert!(plan.objective_ms <= naive.cost_ms * (1.0 + 2.1e-4), "seed {seed}: {} {}", plan.objective_ms, naive.cost_ms);
         }
         let weights = plan.weights();
-        let again = planner::decide(&fleet, &inputs, Some(&weights), &plan);
+        let again = gate::decide(&fleet, &inputs, Some(&weights), &plan);
         assert!(matches!(again, Decision::Keep { .. }), "seed {seed}: {again}");
-        assert_eq!(planner::moved_frac(&inputs, &weights, &weights), 0.0);
-        match planner::decide(&fleet, &inputs, Some(&nearest), &plan) {
+        assert_eq!(gate::moved_frac(&inputs, &weights, &weights), 0.0);
+        match gate::decide(&fleet, &inputs, Some(&nearest), &plan) {
             Decision::Rest { route, .. } => panic!("seed {seed}: a first plan turns {route} back"),
-            Decision::Keep { gain_frac } => assert!(!naive.is_overloaded && gain_frac <= planner::EPSILON_FRAC, "seed {seed}"),
+            Decision::Keep { gain_frac } => assert!(!naive.is_overloaded && gain_frac <= gate::EPSILON_FRAC, "seed {seed}"),
             Decision::Blocked { .. } => assert!(!naive.is_overloaded, "seed {seed}"),
             Decision::Publish(_) | Decision::Step { .. } => {
-                assert!(planner::moved_frac(&inputs, &nearest, &weights) > 0.0, "seed {seed}")
+                assert!(gate::moved_frac(&inputs, &nearest, &weights) > 0.0, "seed {seed}")
             }
         }
     }

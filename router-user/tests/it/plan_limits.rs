@@ -1,7 +1,9 @@
 //! Laws of memory and of budgets of detours, on random fleets whose classes differ in the amount of work.
 
 use router_user::model::{EngineId, Fleet};
-use router_user::plan::{Inputs, Plan, check, plan_greedily, report};
+use router_user::plan::explain::report;
+use router_user::plan::verify::check;
+use router_user::plan::{Inputs, Plan, plan_greedily};
 
 use crate::plan_laws::{Dice, Recipe, explained, fleet, planned, seeds};
 

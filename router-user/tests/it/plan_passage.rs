@@ -1,10 +1,10 @@
 //! From held weights to new ones, and what is left when a region is lost.
 
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
-use router_user::plan::check::legal;
-use router_user::plan::planner::{Decision, Reason, decide};
-use router_user::plan::regions::region_losses;
-use router_user::plan::transition::{passage, towards};
+use router_user::plan::decide::gate::{Decision, Reason, decide};
+use router_user::plan::decide::regions::region_losses;
+use router_user::plan::decide::rollout::{passage, towards};
+use router_user::plan::verify::check::legal;
 use router_user::plan::{Inputs, RouteWeights, plan};
 
 use crate::plan_fleet::{class, tag, three_regions};

@@ -1,9 +1,11 @@
 //! What the program knows of requests, engines and places beyond demand and capacity.
 
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible};
-use router_user::plan::check::{Violation, legal};
-use router_user::plan::explain::{self, Reason};
-use router_user::plan::{Inputs, Pin, Plan, Status, evaluate, nearest, plan, plan_greedily, report};
+use router_user::plan::explain::report;
+use router_user::plan::explain::weights;
+use router_user::plan::explain::weights::Reason;
+use router_user::plan::verify::check::{Violation, legal};
+use router_user::plan::{Inputs, Pin, Plan, Status, evaluate, nearest, plan, plan_greedily};
 use router_user::publish::build;
 use router_user::publish::routes::Routes;
 use router_user::publish::snapshot::Snapshot;
@@ -48,7 +50,7 @@ fn weights_decide_between_a_near_engine_and_one_that_decodes_faster() {
     fleet.clusters[0].demand_rps[0] = 95.0;
     let far = |fleet: &Fleet| {
         let plan = planned(fleet, &Inputs::from_fleet(fleet));
-        let explanation = explain::explain(fleet, &Inputs::from_fleet(fleet), &plan);
+        let explanation = weights::explain(fleet, &Inputs::from_fleet(fleet), &plan);
         for row in explanation.routes[0].engines.iter().filter(|row| row.weight > 0.0) {
             assert!(row.reason == Reason::AtPrice && row.dearer_ms.expect("terms").abs() < 0.01, "{row:?}");
         }
@@ -80,7 +82,7 @@ fn no_engine_beyond_the_cap_is_used_by_plan_fallback_or_data_plane() {
         assert_eq!((&route(1).too_far[..], &route(2).too_far[..]), (&[EngineId(2)][..], &[EngineId(0), EngineId(1)][..]));
         assert!(route(2).weights.is_empty() && route(2).shed_rps == 40.0, "only e3 is near c: {:?}", route(2));
         assert!(route(1).weights.iter().all(|share| share.engine != EngineId(2)));
-        let explanation = explain::explain(&fleet, &inputs, &plan).only(Some("c"), Some("near"), Some("e2"));
+        let explanation = weights::explain(&fleet, &inputs, &plan).only(Some("c"), Some("near"), Some("e2"));
         let why = "is 60 ms away, cap 59 ms".to_owned();
         assert_eq!(explanation.routes[0].engines[0].reason, Reason::NotEligible { why });
         let snapshot = build::snapshot(&fleet, &plan, 1, 0, "test").sealed();
@@ -128,10 +130,10 @@ fn memory_is_a_limit_beside_capacity() {
     assert_eq!(plan.status, Status::Optimal, "105 of 140 that fit");
     let full = &plan.engines[0];
     assert!(full.load_rps < 50.1 && full.memory_rps > 99.9 && full.memory_price_ms > 1.0, "{full:?}");
-    let explanation = explain::explain(&fleet, &inputs, &plan);
+    let explanation = weights::explain(&fleet, &inputs, &plan);
     let row = &explanation.routes.iter().find(|r| (&r.cluster[..], &r.class[..]) == ("a", "long")).expect("one").engines;
     let at = |name: &str| row.iter().find(|row| row.engine == name).expect("every engine has a row");
-    assert!(matches!(at("e1").held_by, Some(explain::Hold::Memory { .. })), "{:?}", at("e1"));
+    assert!(matches!(at("e1").held_by, Some(weights::Hold::Memory { .. })), "{:?}", at("e1"));
     assert!(at("e1").terms.expect("terms").memory_ms > 1.0 && at("e1").dearer_ms.expect("terms").abs() < 0.01);
     assert!(explanation.to_string().contains("for its memory") && explanation.to_string().contains("its memory is full"));
     assert!(
@@ -184,7 +186,7 @@ fn a_budget_of_detours_is_kept_unless_requests_would_be_shed_for_it() {
     assert!((mean(&fleet, &kept, 1) - budget).abs() < 1e-3, "{} for {budget}", mean(&fleet, &kept, 1));
     assert!(kept.status == Status::Optimal && kept.objective_ms > free.objective_ms && kept.certificate.gap_frac < 1e-5);
     assert!(report::detours(&fleet, &inputs, &kept).is_empty());
-    let explanation = explain::explain(&fleet, &inputs, &kept);
+    let explanation = weights::explain(&fleet, &inputs, &kept);
     let terms = |name: &str| {
         let row = explanation.routes[1].engines.iter().find(|row| row.engine == name).expect("every engine has a row");
         assert!(row.weight == 0.0 || row.dearer_ms.expect("terms").abs() < 0.01, "{row:?}");

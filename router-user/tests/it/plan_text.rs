@@ -4,8 +4,10 @@ use std::path::Path;
 
 use router_user::config;
 use router_user::model::Fleet;
-use router_user::plan::explain::{self, Hold, Reason};
-use router_user::plan::{Inputs, evaluate, nearest, plan, report};
+use router_user::plan::explain::report;
+use router_user::plan::explain::weights;
+use router_user::plan::explain::weights::{Hold, Reason};
+use router_user::plan::{Inputs, evaluate, nearest, plan};
 use serde_json::Value;
 
 use crate::golden;
@@ -41,7 +43,7 @@ fn solve_prints_a_table_and_stable_keys() {
 fn explain_tells_a_newcomer_why() {
     let fleet = example();
     let inputs = Inputs::from_fleet(&fleet);
-    let explanation = explain::explain(&fleet, &inputs, &plan(&fleet, &inputs, None).expect("a plan"));
+    let explanation = weights::explain(&fleet, &inputs, &plan(&fleet, &inputs, None).expect("a plan"));
     golden::compare("three-regions.explain.txt", &explanation.to_string());
     let only = explanation.only(Some("b"), Some("chat"), Some("e3"));
     let rows: Vec<_> = only.routes.iter().flat_map(|route| &route.engines).collect();
@@ -60,7 +62,7 @@ fn explain_names_masks_full_engines_and_shed() {
     fleet.rtt_ms.iter_mut().for_each(|row| row.push(row[2]));
     let mut inputs = Inputs::from_fleet(&fleet);
     inputs.ready[3] = 0;
-    let explanation = explain::explain(&fleet, &inputs, &plan(&fleet, &inputs, None).expect("a plan"));
+    let explanation = weights::explain(&fleet, &inputs, &plan(&fleet, &inputs, None).expect("a plan"));
     golden::compare("masked-and-full.explain.txt", &explanation.to_string());
     let route = &explanation.routes[0];
     assert!(route.is_price_of_shed);

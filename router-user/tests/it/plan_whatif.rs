@@ -1,6 +1,6 @@
 //! What-if: changes as they are written, what they do, and the messages for those that cannot be made.
 
-use router_user::plan::whatif::{Change, compare};
+use router_user::plan::decide::whatif::{Change, compare};
 use router_user::plan::{Inputs, plan};
 
 use crate::plan_fleet::three_regions;
@@ -8,7 +8,7 @@ use crate::plan_fleet::three_regions;
 fn changed(text: &str) -> Result<Inputs, String> {
     let fleet = three_regions();
     let mut inputs = Inputs::from_fleet(&fleet);
-    let change: Change = text.parse().map_err(|error: router_user::plan::whatif::ChangeError| error.to_string())?;
+    let change: Change = text.parse().map_err(|error: router_user::plan::decide::whatif::ChangeError| error.to_string())?;
     change.apply(&fleet, &mut inputs).map_err(|error| error.to_string())?;
     Ok(inputs)
 }

@@ -22,7 +22,7 @@ pub use http::HttpStore;
 pub(crate) use http::{etag, held_by};
 
 use super::Generation;
-use super::snapshot::Snapshot;
+use crate::publish::snapshot::Snapshot;
 
 /// How long a store is waited for when it has nothing newer.
 pub const LONG_POLL: Duration = Duration::from_secs(20);

@@ -1,0 +1,351 @@
+//! Arguments of `ilb`: nouns show, verbs change.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use router_user::io::IoChoice;
+use router_user::plan::decide::whatif::Change;
+use router_user::publish::Generation;
+
+/// The inference load balancer: spreads LLM requests over engines in many regions by weights that minimise end-to-end latency.
+///
+/// A control plane solves for the weights and explains each of them; data planes decide every request locally from the last
+/// published snapshot; no request ever waits for the control plane.
+///
+/// First steps: `ilb check FILE` reads a configuration, `ilb solve FILE` plans it offline, `ilb explain FILE` says why,
+/// and `ilb run -c FILE` serves it. Logs go to stderr; ILB_LOG sets their level (error, warn, info, debug, or module=level).
+///
+/// Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+#[derive(Debug, Parser)]
+#[command(name = "ilb", version, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start control plane, data plane and (if enabled) kernel plane in one process.
+    Run(Serve),
+    /// Start one cluster's data plane alone; it pulls snapshots from the controller and outlives it.
+    Proxy(Serve),
+    /// Start the control plane alone.
+    Control(Control),
+    /// Read a configuration and print it with every default, or every mistake with its place.
+    Check {
+        /// Configuration file.
+        file: PathBuf,
+    },
+    /// Plan a configuration offline and print weights, loads and prices.
+    Solve {
+        /// Configuration file.
+        file: PathBuf,
+        /// Change an input, and show both plans and what differs; may be repeated.
+        ///
+        /// Forms: engine.e2.replicas=0, cluster.b.demand_rps.chat=+20%, rtt_ms.r1.r2=80, control.headroom=0.1; a value may be a
+        /// number, or relative as +N, -N, +N% or -N%.
+        #[arg(long, value_name = "KEY=VALUE")]
+        what_if: Vec<Change>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say for each weight and each zero why it is what it is: its marginal cost against the price of its (cluster, class), in ms.
+    ///
+    /// With a FILE that configuration is planned and explained; without one, a running ilb explains the plan in force.
+    Explain(Explain),
+    /// Make a latency profile from measurements.
+    Profile {
+        #[command(subcommand)]
+        command: ProfileCommand,
+    },
+    /// Show what a running ilb does: roles, generation and age of its snapshot, outcomes of requests.
+    Status(Ask),
+    /// Show the engines a running ilb knows, with their planned and live load.
+    Engines(Ask),
+    /// Show the weights in force, or change them.
+    Weights(Weights),
+    /// Show the snapshots a running ilb keeps: when, how good, why, and what each of them moved.
+    Snapshots(Ask),
+    /// Go back to an old generation: its content is published under a new number, and holds until `ilb weights unpin` or for a while.
+    Rollback {
+        /// As `ilb snapshots` shows it, such as 17 or 3.17.
+        #[arg(value_parser = generation)]
+        generation: Generation,
+        /// When the optimiser takes over again, such as 90s, 10m or 2h; never, if not given.
+        #[arg(long, value_parser = humantime::parse_duration)]
+        ttl: Option<Duration>,
+        /// Unix socket of the running controller.
+        #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
+        socket: PathBuf,
+    },
+    /// Show the kernel plane, or remove it.
+    Kernel {
+        #[command(subcommand)]
+        command: KernelCommand,
+    },
+}
+
+/// What to serve, and where.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Configuration file.
+    #[arg(short, long, default_value = "ilb.toml")]
+    pub(crate) config: PathBuf,
+    /// The cluster whose data plane this is; needed where the file has several.
+    #[arg(long)]
+    pub(crate) cluster: Option<String>,
+    /// Where clients connect, instead of proxy.listen; may be repeated.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// How to do socket IO: io_uring where the kernel allows it (auto), or one of the two by name.
+    #[arg(long, value_name = "auto|uring|epoll", default_value = "auto")]
+    pub(crate) io: IoChoice,
+    /// Reach an engine by another address than the published one; may be repeated.
+    #[arg(long, value_name = "ENGINE=IP:PORT", value_parser = via)]
+    pub(crate) via: Vec<(String, SocketAddr)>,
+    #[command(flatten)]
+    pub(crate) admin: Admin,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Control {
+    /// Configuration file.
+    #[arg(short, long, default_value = "ilb.toml")]
+    pub(crate) config: PathBuf,
+    /// Where data planes pull snapshots, instead of control.listen.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) admin: Admin,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Admin {
+    /// Where to serve /metrics, /healthz and /readyz, instead of admin.listen.
+    #[arg(long, value_name = "IP:PORT")]
+    pub(crate) admin_listen: Option<SocketAddr>,
+    /// Unix socket for the commands of this program, instead of admin.socket.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// Configuration file; a running ilb is asked, if not given.
+    pub(crate) file: Option<PathBuf>,
+    /// Only this cluster.
+    #[arg(long)]
+    pub(crate) cluster: Option<String>,
+    /// Only this class.
+    #[arg(long)]
+    pub(crate) class: Option<String>,
+    /// Only this engine.
+    #[arg(long)]
+    pub(crate) engine: Option<String>,
+    #[command(flatten)]
+    pub(crate) ask: Ask,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileCommand {
+    /// Fit the curves of one engine kind to windows measured at known loads, and judge the fit.
+    ///
+    /// SAMPLES.csv has a header and one row per window of one engine, all replicas ready. Columns: time_s (start), load_rps (arrivals),
+    /// running, waiting (mean requests), ttft_ms, tbot_ms (means); and any of window_s, served_rps, e2e_ms, prompt_tokens, output_tokens,
+    /// hit_frac, load_change_frac. A column engine is not read, and lines that begin with # are comments. Windows that are idle, saturated or of changing load are left out.
+    ///
+    /// Writes a [profile.NAME] section for a configuration. A fit that must not be used is refused, with the reason and exit code 1:
+    /// fewer than 12 steady windows, loads below 70 % or above 50 % of capacity only, an error above 15 % in the top band of load, more than 10 %
+    /// off Little's law, a counter that stands still. The plot is written all the same, where there are curves to draw.
+    Fit(ProfileFit),
+    /// Record windows of a running fleet, for `ilb profile fit`.
+    ///
+    /// Takes load, requests in the engine, TTFT and time between tokens from each engine's own metrics, as the running ilb asks for them
+    /// (control.scrape_period). Where an engine has no such metrics, it takes what this ilb's own data plane measured, which then includes
+    /// the way to the engine, and sees no other cluster's requests. Vary the load meanwhile, and keep each load for three windows or more:
+    /// load_change_frac marks windows in which it changed, and the fit leaves those out.
+    ///
+    /// Rows are added to SAMPLES.csv as windows end, whole lines only; ctrl-c ends the recording and leaves a legal file.
+    Record(ProfileRecord),
+    /// Derive curves from timings of single iterations, where nobody measured the engine under load.
+    ///
+    /// TABLE.csv has the columns batch, prompt_tokens, prefill_ms (all prompts of the batch) and iteration_ms (one decode iteration).
+    Derive(ProfileDerive),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileFit {
+    /// Windows, one per row.
+    #[arg(value_name = "SAMPLES.csv")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: ProfileOutput,
+    /// Load at which the engine is full, in requests/s; what saturated windows served, or else the largest steady load, if not given.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) capacity_rps: Option<f64>,
+    /// Share of windows below the upper curve of the band, from 0.5 to below 1; the lower one mirrors it.
+    #[arg(long, value_name = "Q", default_value = "0.9", value_parser = quantile)]
+    pub(crate) quantile: f64,
+    /// Without data above 70 % of capacity, let the physics of continuous batching fill the gap.
+    #[arg(long)]
+    pub(crate) prior: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileRecord {
+    /// File to add windows to.
+    #[arg(value_name = "SAMPLES.csv")]
+    pub(crate) file: PathBuf,
+    /// Record only engines of this profile; needed where the fleet has several, unless --engine is given.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// Record only this engine; may be repeated.
+    #[arg(long, value_name = "NAME", conflicts_with = "profile")]
+    pub(crate) engine: Vec<String>,
+    /// How long to record; until ctrl-c, if not given.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Length of a window, 2s to 1h.
+    #[arg(long, default_value = "60s", value_parser = window)]
+    pub(crate) window: Duration,
+    /// Unix socket of the running ilb.
+    #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
+    pub(crate) socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileDerive {
+    /// Timings, one per row.
+    #[arg(value_name = "TABLE.csv")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: ProfileOutput,
+    /// Mean length of a prompt.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) prompt_tokens: f64,
+    /// Mean length of an output.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) output_tokens: f64,
+    /// Share of prompt tokens found in the prefix cache.
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = below_one)]
+    pub(crate) hit_frac: f64,
+}
+
+/// Where a profile goes, and under which name.
+#[derive(Debug, Args)]
+pub(crate) struct ProfileOutput {
+    /// File for the section; stdout, if not given.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// File for a picture of points, curves, bands and capacity.
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Name of the profile; that of the file, without its ending, if not given.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+}
+
+/// How to ask a running ilb.
+#[derive(Debug, Args)]
+pub(crate) struct Ask {
+    /// Unix socket of the running ilb.
+    #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
+    pub(crate) socket: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Weights {
+    #[command(subcommand)]
+    pub(crate) command: Option<WeightsCommand>,
+    #[command(flatten)]
+    pub(crate) ask: Ask,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WeightsCommand {
+    /// Set the weights of one (cluster, class) by hand; the plan works around them until they expire or are taken back.
+    ///
+    /// Example: ilb weights set --cluster b --class chat e2=0.5 e3=0.5 --ttl 10m
+    Set {
+        #[arg(long)]
+        cluster: String,
+        #[arg(long)]
+        class: String,
+        /// Engine and weight; the weights sum to 1.
+        #[arg(required = true, value_name = "ENGINE=WEIGHT", value_parser = weight)]
+        weights: Vec<(String, f64)>,
+        /// When the optimiser takes over again, such as 90s, 10m or 2h; never, if not given.
+        #[arg(long, value_parser = humantime::parse_duration)]
+        ttl: Option<Duration>,
+        #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
+        socket: PathBuf,
+    },
+    /// Take back weights set by hand: those of one cluster, one class, or all.
+    Unpin {
+        #[arg(long)]
+        cluster: Option<String>,
+        #[arg(long)]
+        class: Option<String>,
+        #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
+        socket: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KernelCommand {
+    /// Show programs, tables, listeners and counters that are attached in this kernel, with or without a running ilb.
+    Status {
+        /// Where maps and links are pinned.
+        #[arg(long, value_name = "PATH", default_value = "/sys/fs/bpf/ilb")]
+        pin_dir: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove every program, map and link; connections go where they would without ilb.
+    Detach {
+        /// Where maps and links are pinned.
+        #[arg(long, value_name = "PATH", default_value = "/sys/fs/bpf/ilb")]
+        pin_dir: PathBuf,
+    },
+}
+
+fn via(text: &str) -> Result<(String, SocketAddr), String> {
+    let (engine, address) = text.split_once('=').ok_or("wanted ENGINE=IP:PORT")?;
+    Ok((engine.to_owned(), address.parse().map_err(|_| format!("{address:?} is no IP:PORT"))?))
+}
+
+fn generation(text: &str) -> Result<Generation, String> {
+    text.parse()
+}
+
+fn weight(text: &str) -> Result<(String, f64), String> {
+    let (engine, weight) = text.split_once('=').ok_or("wanted ENGINE=WEIGHT, such as e2=0.5")?;
+    Ok((engine.to_owned(), weight.parse().map_err(|_| format!("{weight:?} is no number"))?))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (1e-6..=1e9).contains(number));
+    number.ok_or_else(|| "wanted a number above 0, from 0.000001 to 1000000000".to_owned())
+}
+
+fn window(text: &str) -> Result<Duration, String> {
+    let window = humantime::parse_duration(text).ok().filter(|window| (2..=3_600).contains(&window.as_secs()));
+    window.ok_or_else(|| "wanted a duration from 2s to 1h, such as 60s".to_owned())
+}
+
+fn quantile(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.5..1.0).contains(share));
+    share.ok_or_else(|| "wanted a share from 0.5 to below 1, such as 0.9".to_owned())
+}
+
+fn below_one(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|share| (0.0..1.0).contains(share)).ok_or_else(|| "wanted a share from 0 to below 1".to_owned())
+}

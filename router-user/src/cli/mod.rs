@@ -1,0 +1,9 @@
+//! The commands of `ilb`, one file per noun. `args` says what each command takes.
+
+pub(crate) mod args;
+pub(crate) mod offline;
+pub(crate) mod print;
+pub(crate) mod profile;
+pub(crate) mod query;
+pub(crate) mod record;
+pub(crate) mod usage;

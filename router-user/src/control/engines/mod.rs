@@ -1,0 +1,7 @@
+//! Judgements of engines: health probes, outlier detection, stalls and drift from the profile.
+
+pub(crate) mod drift;
+pub(crate) mod health;
+pub(crate) mod outliers;
+pub(crate) mod safeguards;
+pub(crate) mod stall;

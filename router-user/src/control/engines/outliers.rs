@@ -1,0 +1,110 @@
+//! How engines treat the requests that are sent to them, by the word of the data planes: what a probe cannot see. Pure.
+
+use std::time::Duration;
+
+use crate::publish::store::EngineReport;
+
+/// What was reported fades with this time constant.
+const MEMORY: Duration = Duration::from_secs(60);
+/// Requests that have to be remembered before anything is made of them.
+const ENOUGH: f64 = 20.0;
+/// Share of failures from which an engine is not what its probe says, and below which it is again.
+const FAILING_FRAC: f64 = 0.5;
+const WELL_FRAC: f64 = 0.2;
+/// An engine that takes this many times what was planned lies, or has another profile; below the second it is believed again.
+const SLOW: f64 = 5.0;
+const SLOW_NO_MORE: f64 = 3.0;
+
+/// What became of the requests to one engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Conduct {
+    attempts: f64,
+    failures: f64,
+    answers: f64,
+    latency_ms: f64,
+    at: Duration,
+    is_failing: bool,
+    is_slow: bool,
+}
+
+impl Conduct {
+    /// Takes what one data plane says. Returns false, and changes nothing, for numbers that cannot be.
+    pub(crate) fn take(&mut self, now: Duration, report: &EngineReport) -> bool {
+        if !(report.latency_ms_sum.is_finite() && report.latency_ms_sum >= 0.0) || report.failures > report.attempts {
+            return false;
+        }
+        self.fade(now);
+        self.attempts += report.attempts as f64;
+        self.failures += report.failures as f64;
+        self.answers += report.answers as f64;
+        self.latency_ms += report.latency_ms_sum;
+        true
+    }
+
+    fn fade(&mut self, now: Duration) {
+        let left = (-now.saturating_sub(self.at).as_secs_f64() / MEMORY.as_secs_f64()).exp();
+        for sum in [&mut self.attempts, &mut self.failures, &mut self.answers, &mut self.latency_ms] {
+            *sum *= left;
+        }
+        self.at = now;
+    }
+
+    /// Share of the requests that fail, while that is too many to believe the engine's probe.
+    pub(crate) fn failing_frac(&mut self, now: Duration) -> Option<f64> {
+        self.fade(now);
+        let share = if self.attempts > 0.0 { self.failures / self.attempts } else { 0.0 };
+        let is_known = self.attempts >= ENOUGH;
+        self.is_failing = (is_known && share > FAILING_FRAC) || (self.is_failing && share > WELL_FRAC && self.attempts >= 1.0);
+        self.is_failing.then_some(share)
+    }
+
+    /// What a request takes, in ms, while that is many times the `planned_ms`.
+    pub(crate) fn slow_ms(&mut self, now: Duration, planned_ms: f64) -> Option<f64> {
+        self.fade(now);
+        let mean_ms = if self.answers > 0.0 { self.latency_ms / self.answers } else { 0.0 };
+        let is_known = self.answers >= ENOUGH;
+        let still = self.is_slow && self.answers >= 1.0 && mean_ms > SLOW_NO_MORE * planned_ms;
+        self.is_slow = (is_known && mean_ms > SLOW * planned_ms) || still;
+        self.is_slow.then_some(mean_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(attempts: u64, failures: u64, latency_ms_sum: f64) -> EngineReport {
+        let answers = attempts.saturating_sub(failures);
+        EngineReport { engine: "e1".to_owned(), attempts, failures, answers, latency_ms_sum, rtt_ms: None }
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn many_failures_count_until_they_are_few() {
+        let mut conduct = Conduct::default();
+        assert!(conduct.take(at(0), &report(10, 10, 0.0)));
+        assert_eq!(conduct.failing_frac(at(0)), None, "too few to tell");
+        assert!(conduct.take(at(1), &report(20, 15, 0.0)));
+        assert!(conduct.failing_frac(at(1)).is_some_and(|share| share > 0.8));
+        assert!(conduct.take(at(20), &report(40, 0, 0.0)));
+        assert!(conduct.failing_frac(at(20)).is_some(), "a third is still many");
+        assert!(conduct.take(at(60), &report(100, 1, 0.0)));
+        assert_eq!(conduct.failing_frac(at(60)), None);
+    }
+
+    #[test]
+    fn an_engine_many_times_slower_than_planned_is_named_and_nonsense_is_not_counted() {
+        let mut conduct = Conduct::default();
+        assert!(conduct.take(at(0), &report(30, 0, 30.0 * 4_000.0)));
+        assert_eq!(conduct.slow_ms(at(0), 1_000.0), None);
+        assert_eq!(conduct.slow_ms(at(0), 700.0).map(f64::round), Some(4_000.0));
+        assert!(conduct.slow_ms(at(0), 1_000.0).is_some(), "not believed again so soon");
+        assert_eq!(conduct.slow_ms(at(0), 1_500.0), None);
+        for (failures, latency) in [(31, 0.0), (0, f64::NAN), (0, -1.0), (0, f64::INFINITY)] {
+            assert!(!conduct.take(at(1), &report(30, failures, latency)));
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What a plan makes of engines and clusters that are not known well: no more for those, nothing else for these. Pure.
+//!
+//! docs/model.md, section 10. Doubt never takes anything away by itself: an engine keeps what it has, so that held weights stay legal
+//! and no plan has to move. Only requests that fail do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::control::engines::health::{MOST_SILENT_FRAC, Verdict};
+use crate::control::estimate::demand::Standing;
+use crate::control::estimate::state::{Measured, Suspicion};
+use crate::model::{EngineId, Fleet};
+use crate::plan::{Inputs, NEGLIGIBLE_RPS, Pin, RouteWeights, evaluate};
+
+/// Share of its capacity that an engine may be given whose probe is late, and whose probe is silent but not believed; what it has it
+/// keeps in any case.
+const LATE_FRAC: f64 = 0.95;
+const UNKNOWN_FRAC: f64 = 0.5;
+/// Share that an engine may be given at which most requests fail: enough to see it recover.
+const FAILING_FRAC: f64 = 0.05;
+/// Steps of such a share, so that a plan does not follow every failure.
+const FAILING_STEP_FRAC: f64 = 0.1;
+
+impl Measured {
+    /// Limits the load of engines that are not known well enough to be given more, or treat their requests badly.
+    pub(crate) fn limit_engines(
+        &mut self,
+        now: Duration,
+        held: &[RouteWeights],
+        inputs: &mut Inputs,
+        suspicions: &mut Vec<Suspicion>,
+    ) {
+        let config = Arc::clone(&self.config);
+        let fleet = &config.fleet;
+        let evaluation = evaluate(fleet, inputs, held);
+        let farthest = |engine: EngineId| inputs.rtt_ms.iter().map(|row| row[engine.index()]).fold(0.0, f64::max);
+        let mut limits: Vec<Option<f64>> = vec![None; fleet.engines.len()];
+        let mut failing = Vec::new();
+        for engine in fleet.engine_ids().filter(|engine| inputs.ready[engine.index()] > 0) {
+            let (at, planned) = (engine.index(), &evaluation.engines[engine.index()]);
+            let (load, capacity) = (planned.load_rps, planned.capacity_rps);
+            if self.health[at].verdict() != Verdict::Ready {
+                limits[at] = Some(load.max(UNKNOWN_FRAC * capacity));
+            } else if let Some(late) = self.is_late(now, engine) {
+                limits[at] = Some(load.max(LATE_FRAC * capacity));
+                let finding = format!("{late} late; it gets no more than most of its capacity");
+                suspicions.push(suspicion_of(fleet, engine, finding));
+            }
+            if let Some(finding) = self.progress[at].finding(now) {
+                limits[at] = Some(load.max(FAILING_FRAC * capacity));
+                suspicions.push(suspicion_of(fleet, engine, format!("{finding}; it gets no more than it has")));
+            }
+            if let Some(ms) = self.conduct[at].slow_ms(now, planned.latency_ms + farthest(engine)) {
+                limits[at] = Some(load.max(FAILING_FRAC * capacity));
+                let finding =
+                    format!("takes many times what its profile says, about {}; it gets no more than it has", rounded(ms));
+                suspicions.push(suspicion_of(fleet, engine, finding));
+            }
+            if let Some(share) = self.conduct[at].failing_frac(now) {
+                let stays = ((1.0 - share) / FAILING_STEP_FRAC).floor() * FAILING_STEP_FRAC;
+                failing.push((engine, stays.max(FAILING_FRAC) * capacity));
+            }
+        }
+        for &(engine, limit) in &failing {
+            let is_believed = is_minority(fleet, inputs, engine, &failing);
+            let made = if is_believed { "it gets only what it answers" } else { "as at most other engines; planned as it was" };
+            if is_believed {
+                limits[engine.index()] = Some(limit);
+            }
+            suspicions.push(suspicion_of(fleet, engine, format!("answers its probe, but most requests to it fail: {made}")));
+        }
+        inputs.load_limit_rps = limits;
+    }
+
+    /// Engines whose probe and whose own words contradict each other. The worse of the two is planned with.
+    pub(crate) fn contradictions(&self, now: Duration) -> Vec<Suspicion> {
+        let fleet = &self.config.fleet;
+        let finding = |engine: EngineId| {
+            let is_working = self.signals(now, engine).and_then(|signals| signals.running).is_some_and(|running| running >= 1.0);
+            match self.health[engine.index()].verdict() {
+                Verdict::Ready if self.ready_replicas(now, engine) == Some(0) => {
+                    Some("answers its probe and counts no live replica; planned without it")
+                }
+                Verdict::Gone if is_working => Some("refuses its probe and works on requests; planned without it"),
+                _ => None,
+            }
+        };
+        let found = fleet.engine_ids().filter_map(|engine| Some((engine, finding(engine)?)));
+        found.map(|(engine, finding)| suspicion_of(fleet, engine, finding.to_owned())).collect()
+    }
+
+    /// What of an engine has not been heard for too long, though it is not silent.
+    fn is_late(&self, now: Duration, engine: EngineId) -> Option<&'static str> {
+        if self.health[engine.index()].is_late() {
+            return Some("its probe is");
+        }
+        // An engine that never said anything is not late.
+        let age = now.saturating_sub(self.readings[engine.index()].at()?);
+        (age > self.signals_max_age()).then_some("its metrics are")
+    }
+
+    /// Keeps the weights of clusters that are not heard any more, as constants: their data planes go on with them.
+    pub(crate) fn keep_silent_clusters(&self, now: Duration, held: &[RouteWeights], inputs: &mut Inputs) {
+        let fleet = &self.config.fleet;
+        let mut load = vec![0.0; fleet.engines.len()];
+        for pin in &inputs.pins {
+            add_load(&mut load, fleet, inputs, pin);
+        }
+        for route in held.iter().filter(|route| self.demand.standing(now, route.cluster) == Standing::Silent) {
+            let is_free = inputs.pin(route.cluster, route.class).is_none() && route.shed_frac == 0.0;
+            if !is_free || route.weights.is_empty() || inputs.demand(route.cluster, route.class) <= NEGLIGIBLE_RPS {
+                continue;
+            }
+            let pin = Pin { cluster: route.cluster, class: route.class, weights: route.weights.clone() };
+            let mut with_it = load.clone();
+            add_load(&mut with_it, fleet, inputs, &pin);
+            // What cannot stay as it is is planned like everything else.
+            let fits = |&(engine, weight): &(EngineId, f64)| {
+                let is_usable =
+                    inputs.ready[engine.index()] > 0 && inputs.ineligible(fleet, route.cluster, route.class, engine).is_none();
+                weight == 0.0 || is_usable && with_it[engine.index()] <= inputs.capacity_rps(fleet, engine)
+            };
+            if route.weights.iter().all(fits) {
+                load = with_it;
+                inputs.pins.push(pin);
+            }
+        }
+    }
+}
+
+pub(crate) fn suspicion_of(fleet: &Fleet, engine: EngineId, finding: String) -> Suspicion {
+    Suspicion { subject: format!("engine {}", fleet.engines[engine.index()].name), finding }
+}
+
+/// A time in words that do not change with every request.
+fn rounded(ms: f64) -> String {
+    let digits = 10.0_f64.powf(ms.max(1.0).log10().floor());
+    format!("{} ms", (ms / digits).round() * digits)
+}
+
+/// Adds the work that a pin puts on each engine.
+fn add_load(load: &mut [f64], fleet: &Fleet, inputs: &Inputs, pin: &Pin) {
+    let work = inputs.demand(pin.cluster, pin.class) * fleet.classes[pin.class.index()].work;
+    let total: f64 = pin.weights.iter().map(|&(_, weight)| weight).sum();
+    for &(engine, weight) in &pin.weights {
+        load[engine.index()] += work * weight / total;
+    }
+}
+
+/// Whether less than half of the capacity of every class that `engine` may serve is at `failing` engines: otherwise the failures are
+/// those of the network, or of the requests.
+fn is_minority(fleet: &Fleet, inputs: &Inputs, engine: EngineId, failing: &[(EngineId, f64)]) -> bool {
+    fleet.class_ids().filter(|&class| fleet.ineligible(class, engine).is_none()).all(|class| {
+        let eligible = || fleet.engine_ids().filter(|&other| fleet.ineligible(class, other).is_none());
+        let capacity = |other: EngineId| inputs.capacity_rps(fleet, other);
+        let of_failing = |&other: &EngineId| failing.iter().any(|&(at, _)| at == other);
+        let bad: f64 = eligible().filter(of_failing).map(capacity).sum();
+        bad < MOST_SILENT_FRAC * eligible().map(capacity).sum::<f64>()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Config};
+    use crate::control::engines::health::{Answer, Probe};
+    use crate::model::{ClassId, ClusterId};
+    use crate::plan::plan;
+    use crate::publish::store::{DemandReport, EngineReport};
+
+    const E2: EngineId = EngineId(1);
+
+    /// The example with more room at the second engine, its weights, and a minute of usual reports.
+    fn world() -> (Arc<Config>, Measured, Vec<RouteWeights>) {
+        let mut config = config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
+        config.fleet.clusters[1].demand_rps = vec![100.0];
+        let config = Arc::new(config);
+        let held = plan(&config.fleet, &Inputs::from_fleet(&config.fleet), None).expect("a plan").weights();
+        let mut measured = Measured::new(Arc::clone(&config));
+        (0..30).for_each(|tick| report(&mut measured, 2 * tick, &["a", "b", "c"], None));
+        (config, measured, held)
+    }
+
+    fn report(measured: &mut Measured, at_s: u64, clusters: &[&str], engine: Option<EngineReport>) {
+        for (cluster, count) in [("a", 180), ("b", 200), ("c", 80)].into_iter().filter(|(cluster, _)| clusters.contains(cluster))
+        {
+            let report = DemandReport {
+                cluster: cluster.to_owned(),
+                instance: "p".to_owned(),
+                window_ms: 2_000,
+                arrivals: vec![("chat".to_owned(), count + at_s / 2 % 2)],
+                engines: engine.clone().into_iter().collect(),
+                ..DemandReport::default()
+            };
+            measured.report(Duration::from_secs(at_s), &report).expect("legal");
+        }
+    }
+
+    #[test]
+    fn a_silent_cluster_keeps_its_weights_until_it_is_forgotten_or_its_engine_dies() {
+        let (config, mut measured, held) = world();
+        let pins = |measured: &mut Measured, at_s| {
+            report(measured, at_s, &["a", "c"], None);
+            let (inputs, _) = measured.inputs(Duration::from_secs(at_s), Vec::new(), Some(&held));
+            plan(&config.fleet, &inputs, Some(&held)).expect("a legal plan");
+            inputs.pins
+        };
+        assert_eq!(pins(&mut measured, 66), []);
+        let kept = pins(&mut measured, 80);
+        let route = held.iter().find(|route| route.cluster == ClusterId(1)).expect("a route");
+        assert_eq!(kept, [Pin { cluster: ClusterId(1), class: ClassId(0), weights: route.weights.clone() }]);
+        let mut broken = Measured::new(Arc::clone(&config));
+        report(&mut broken, 0, &["b"], None);
+        (0..2).for_each(|_| _ = broken.probe(Probe { engine: E2, answer: Answer::Refused }));
+        assert_eq!(pins(&mut broken, 80), [], "one of its engines is gone");
+        assert_eq!(pins(&mut measured, 700), [], "forgotten");
+    }
+
+    #[test]
+    fn an_engine_that_fails_is_given_what_it_answers_unless_most_do() {
+        let (config, mut measured, held) = world();
+        let engine = |name: &str, failures| {
+            Some(EngineReport { engine: name.to_owned(), attempts: 100, failures, ..EngineReport::default() })
+        };
+        report(&mut measured, 60, &["a"], engine("e2", 75));
+        let (inputs, suspicions) = measured.inputs(Duration::from_secs(60), Vec::new(), Some(&held));
+        assert_eq!(inputs.load_limit_rps, [None, Some(20.0), None], "{suspicions:?}");
+        plan(&config.fleet, &inputs, Some(&held)).expect("a legal plan");
+        for name in ["e1", "e3"] {
+            report(&mut measured, 60, &["a"], engine(name, 90));
+        }
+        let (inputs, suspicions) = measured.inputs(Duration::from_secs(60), Vec::new(), Some(&held));
+        assert_eq!((inputs.load_limit_rps, suspicions.len()), (vec![None; 3], 3));
+        assert!(suspicions.iter().all(|found| found.finding.contains("planned as it was")), "{suspicions:?}");
+    }
+
+    #[test]
+    fn what_is_not_known_well_gets_no_more_and_keeps_what_it_has() {
+        let (_, mut measured, held) = world();
+        let limits = |measured: &mut Measured, engine: u16, silences: usize| {
+            (0..silences).for_each(|_| _ = measured.probe(Probe { engine: EngineId(engine), answer: Answer::Silent }));
+            measured.inputs(Duration::from_secs(60), Vec::new(), Some(&held)).0.load_limit_rps
+        };
+        let first = limits(&mut measured, 1, 2);
+        assert_eq!((first[0], first[2]), (None, None));
+        assert!(first[1].is_some_and(|limit| limit >= 95.0), "{first:?}");
+        limits(&mut measured, 1, 3);
+        let most = limits(&mut measured, 0, 5);
+        assert!(most[..2].iter().all(|limit| limit.is_some_and(|limit| (50.0..100.0).contains(&limit))), "{most:?}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Whether an engine gets on with its requests, by its own account: what a healthy answer to a probe does not say. Pure.
+
+use std::time::Duration;
+
+use crate::probe::EngineSignals;
+
+/// For so long an engine may work without a token: a very long prompt takes tens of seconds.
+const STUCK: Duration = Duration::from_secs(60);
+/// For so long its queue may grow, with every look at it, before that is told.
+const GROWING: Duration = Duration::from_secs(60);
+/// A queue shorter than this is none.
+const QUEUE: f64 = 8.0;
+
+/// What an engine's signals have done over time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Tokens and first tokens counted so far, where the engine counts them.
+    counted: Option<f64>,
+    waiting: Option<f64>,
+    /// Since when it works and nothing is counted, and since when its queue only grows.
+    stuck_since: Option<Duration>,
+    growing_since: Option<Duration>,
+}
+
+impl Progress {
+    /// Takes what the engine said `now`.
+    pub(crate) fn observe(&mut self, now: Duration, signals: &EngineSignals) {
+        let counts = [signals.itl, signals.ttft].map(|timings| timings.map(|timings| timings.count));
+        let counted = counts.into_iter().flatten().reduce(|a, b| a + b);
+        let is_busy = signals.running.is_some_and(|running| running >= 1.0);
+        let is_stuck = is_busy && counted.is_some() && counted == self.counted;
+        self.stuck_since = if is_stuck { self.stuck_since.or(Some(now)) } else { None };
+        let is_growing =
+            matches!((self.waiting, signals.waiting), (Some(before), Some(after)) if after > before && after >= QUEUE);
+        self.growing_since = if is_growing { self.growing_since.or(Some(now)) } else { None };
+        (self.counted, self.waiting) = (counted, signals.waiting);
+    }
+
+    /// What is wrong, in words.
+    pub(crate) fn finding(&self, now: Duration) -> Option<&'static str> {
+        let lasts = |since: Option<Duration>, limit| since.is_some_and(|since| now.saturating_sub(since) >= limit);
+        if lasts(self.stuck_since, STUCK) {
+            Some("has requests and produces no tokens")
+        } else if lasts(self.growing_since, GROWING) {
+            Some("its queue only grows")
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signals(running: u32, waiting: u32, tokens: u32) -> EngineSignals {
+        let page = format!(
+            "vllm:num_requests_running {running}\nvllm:num_requests_waiting {waiting}\n\
+             vllm:inter_token_latency_seconds_sum 1\nvllm:inter_token_latency_seconds_count {tokens}\n"
+        );
+        crate::probe::from_metrics(page.as_bytes()).expect("known")
+    }
+
+    #[test]
+    fn an_engine_that_works_without_tokens_is_found_and_one_that_idles_is_not() {
+        let mut progress = Progress::default();
+        let mut finding = |from: u64, of: &dyn Fn(u64) -> EngineSignals| {
+            (from..from + 70).step_by(5).for_each(|at| progress.observe(Duration::from_secs(at), &of(at)));
+            progress.finding(Duration::from_secs(from + 65))
+        };
+        assert_eq!(finding(0, &|at| signals(4, 0, at as u32)), None);
+        assert_eq!(finding(70, &|_| signals(4, 0, 65)), Some("has requests and produces no tokens"));
+        assert_eq!(finding(140, &|_| signals(0, 0, 65)), None);
+        assert_eq!(finding(210, &|at| signals(4, at as u32, at as u32)), Some("its queue only grows"));
+        assert_eq!(finding(280, &|at| signals(4, 200 - (at % 10) as u32, at as u32)), None);
+    }
+}

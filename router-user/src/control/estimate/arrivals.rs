@@ -1,0 +1,188 @@
+//! What one data plane has reported: two means of its arrivals, and whether they can be believed. Pure.
+
+use std::time::Duration;
+
+use crate::control::estimate::dispersion::Dispersion;
+
+/// Time constants of the two means.
+const FAST: Duration = Duration::from_secs(10);
+const SLOW: Duration = Duration::from_secs(120);
+/// A report counts for at most this many times the cluster's fast mean, or so many standard deviations more, if that is more: a counter
+/// that broke cannot do more at once.
+const SPIKE: f64 = 4.0;
+const SPIKE_DEVIATIONS: f64 = 6.0;
+/// Fewer requests than this are no spike.
+const SPIKE_COUNT: f64 = 50.0;
+/// Standard deviations by which the fast mean has to leave the slow one before it moves the demand: once in an hour by chance.
+const CLEARLY: f64 = 3.0;
+/// The same counts in so many reports in a row are a counter that is stuck, if they are large enough to differ by chance.
+const FROZEN_REPORTS: u32 = 15;
+const FROZEN_COUNT: u64 = 20;
+/// Over this long the windows of the reports are compared with the time that passed here.
+const CLOCK_SPAN: Duration = Duration::from_secs(60);
+/// How much more time reports may cover than has passed, as a factor and in seconds: delivery bunches them.
+const CLOCK_EXCESS: f64 = 1.25;
+const CLOCK_EXCESS_S: f64 = 10.0;
+/// A spike, and a clock that is off, are shown for so long.
+const SHOWN: Duration = Duration::from_secs(30);
+
+/// Two means of a rate, and the lesser and the larger of the last two reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rate {
+    pub(crate) fast_rps: f64,
+    pub(crate) slow_rps: f64,
+    pub(crate) low_rps: f64,
+    pub(crate) high_rps: f64,
+}
+
+/// One data plane.
+#[derive(Clone, Debug)]
+pub(crate) struct Instance {
+    /// By class.
+    pub(crate) rates: Vec<Rate>,
+    /// Time of the last report.
+    pub(crate) seen: Duration,
+    counts: Vec<u64>,
+    repeated: u32,
+    repeats_since: Duration,
+    /// The last report, by class.
+    last_rps: Vec<f64>,
+    spike_at: Option<Duration>,
+    clock: ClockCheck,
+}
+
+/// Do the windows of the reports fit the time in which they came?
+#[derive(Clone, Copy, Debug)]
+struct ClockCheck {
+    since: Duration,
+    covered: Duration,
+    off_at: Option<Duration>,
+}
+
+impl Rate {
+    fn take(&mut self, last_rps: f64, rate_rps: f64, window: Duration) {
+        (self.low_rps, self.high_rps) = (last_rps.min(rate_rps), last_rps.max(rate_rps));
+        self.fast_rps += gain(window, FAST) * (rate_rps - self.fast_rps);
+        self.slow_rps += gain(window, SLOW) * (rate_rps - self.slow_rps);
+    }
+
+    /// Adds what another data plane has, after a time in which nothing came from it.
+    pub(crate) fn add(&mut self, other: Self, silence: Duration) {
+        let left = |of: Duration| 1.0 - gain(silence, of);
+        self.fast_rps += other.fast_rps * left(FAST);
+        self.slow_rps += other.slow_rps * left(SLOW);
+        if silence.is_zero() {
+            self.low_rps += other.low_rps;
+            self.high_rps += other.high_rps;
+        }
+    }
+
+    /// The slow mean, as far as the fast one and both of the last two reports are not farther away than `CLEARLY` deviations of the fast
+    /// one explain.
+    pub(crate) fn planned_rps(self, dispersion: f64) -> f64 {
+        let band = CLEARLY * Self::fast_deviation(self.fast_rps.max(self.slow_rps), dispersion);
+        let least = (self.fast_rps - band).min(self.low_rps).max(0.0);
+        self.slow_rps.clamp(least, (self.fast_rps + band).max(self.high_rps))
+    }
+
+    /// Standard deviation of the fast mean of a stream of `rate_rps` with this index of dispersion, in requests/s.
+    fn fast_deviation(rate_rps: f64, dispersion: f64) -> f64 {
+        (dispersion * rate_rps / (2.0 * FAST.as_secs_f64())).sqrt()
+    }
+}
+
+fn gain(time: Duration, constant: Duration) -> f64 {
+    1.0 - (-time.as_secs_f64() / constant.as_secs_f64()).exp()
+}
+
+impl Instance {
+    /// One that is first heard of `now` and is taken to have had `start_rps`, by class.
+    pub(crate) fn new(now: Duration, start_rps: &[f64]) -> Self {
+        Self {
+            rates: start_rps.iter().map(|&rps| Rate { fast_rps: rps, slow_rps: rps, low_rps: rps, high_rps: rps }).collect(),
+            seen: now,
+            counts: Vec::new(),
+            repeated: 0,
+            repeats_since: now,
+            last_rps: start_rps.to_vec(),
+            spike_at: None,
+            clock: ClockCheck { since: now, covered: Duration::ZERO, off_at: None },
+        }
+    }
+
+    /// Takes a report that came `now`. By class, of the whole cluster: `usual_rps`, the fast mean, and the index of dispersion.
+    pub(crate) fn take(&mut self, now: Duration, window: Duration, counts: &[u64], usual_rps: &[f64], dispersion: &[Dispersion]) {
+        let passed = now.saturating_sub(self.seen);
+        let window = if self.clock.fits(now, passed, window) { window } else { passed.clamp(Duration::from_millis(1), window) };
+        let seconds = window.as_secs_f64();
+        for (class, &count) in counts.iter().enumerate() {
+            let usual = usual_rps[class];
+            let by_chance = SPIKE_DEVIATIONS * (dispersion[class].index() * usual / seconds).sqrt();
+            let most = (SPIKE * usual).max(usual + by_chance).max(SPIKE_COUNT / seconds);
+            let rate_rps = count as f64 / seconds;
+            if rate_rps > most {
+                self.spike_at = Some(now);
+            }
+            let believed = rate_rps.min(most);
+            let last = std::mem::replace(&mut self.last_rps[class], believed);
+            self.rates[class].take(last, believed, window);
+        }
+        let is_repeated = counts == self.counts && counts.iter().sum::<u64>() >= FROZEN_COUNT;
+        if is_repeated {
+            self.repeated = self.repeated.saturating_add(1);
+        } else {
+            (self.repeated, self.repeats_since) = (0, now);
+            self.counts = counts.to_vec();
+        }
+        self.seen = now;
+    }
+
+    /// Whether the last report counted nothing.
+    pub(crate) fn is_zero(&self) -> bool {
+        self.counts.iter().all(|&count| count == 0)
+    }
+
+    /// For how long the counters have been stuck, if they are.
+    pub(crate) fn frozen(&self, now: Duration) -> Option<Duration> {
+        (self.repeated >= FROZEN_REPORTS).then(|| now.saturating_sub(self.repeats_since))
+    }
+
+    /// What is wrong with its reports, in words.
+    pub(crate) fn finding(&self, now: Duration) -> Option<String> {
+        let is_shown = |at: Option<Duration>| at.is_some_and(|at| now.saturating_sub(at) < SHOWN);
+        if self.frozen(now).is_some() {
+            Some("the same counts again and again; planned with a little more".to_owned())
+        } else if is_shown(self.clock.off_at) {
+            Some("its reports cover more time than has passed; counted by the time between them".to_owned())
+        } else if is_shown(self.spike_at) {
+            Some("reports many times the usual arrivals; counted in part, and only if it goes on".to_owned())
+        } else {
+            None
+        }
+    }
+}
+
+impl ClockCheck {
+    /// Takes a window that was reported `now`, so long after the last one; false when it covers more time than there was.
+    fn fits(&mut self, now: Duration, passed: Duration, window: Duration) -> bool {
+        if now.saturating_sub(self.since) > CLOCK_SPAN {
+            *self = Self { since: now, covered: Duration::ZERO, ..*self };
+        }
+        // The very first window began before anything was heard.
+        if passed.is_zero() && self.covered.is_zero() || covers(window, passed) {
+            self.covered += window.min(passed);
+            return true;
+        }
+        self.covered += window;
+        let fits = covers(self.covered, now.saturating_sub(self.since));
+        if !fits {
+            self.off_at = Some(now);
+        }
+        fits
+    }
+}
+
+/// Whether windows are no longer than the time they came in, but for what delivery does to them.
+fn covers(windows: Duration, passed: Duration) -> bool {
+    windows.as_secs_f64() <= CLOCK_EXCESS * passed.as_secs_f64() + CLOCK_EXCESS_S
+}

@@ -1,0 +1,69 @@
+//! From the bursts of arrivals to what they add to each engine's latency. Pure. docs/model.md, section 10.
+
+use std::time::Duration;
+
+use crate::control::estimate::demand::DemandEstimate;
+use crate::control::estimate::dispersion::BUCKET;
+use crate::model::{EngineId, Fleet};
+
+/// An index of dispersion up to here is none: an estimate of it from ten minutes is no better, and profiles are not measured with
+/// arrivals like clockwork either.
+const CALM: f64 = 2.0;
+/// Largest wait, in ms at half load. Beyond it a price of one engine would drown the differences that the plan is about.
+const MOST_MS: f64 = 500.0;
+/// A new estimate replaces the held one when it differs by more than this share, or this many ms.
+const BAND_FRAC: f64 = 0.25;
+const BAND_MS: f64 = 2.0;
+
+/// What bursts add at each engine, in ms at half load, held still while it does not clearly change.
+#[derive(Clone, Debug)]
+pub(crate) struct BurstWaits {
+    held_ms: Vec<f64>,
+    due: Duration,
+}
+
+impl BurstWaits {
+    pub(crate) fn new(fleet: &Fleet) -> Self {
+        Self { held_ms: vec![0.0; fleet.engines.len()], due: Duration::ZERO }
+    }
+
+    /// Looks at the estimates, as often as those change. `demand_rps` is what is planned with, `[cluster][class]`.
+    pub(crate) fn renew(&mut self, now: Duration, fleet: &Fleet, demand: &DemandEstimate, demand_rps: &[Vec<f64>]) -> &[f64] {
+        if now >= self.due {
+            self.due = now + BUCKET;
+            for (engine, measured) in fleet.engine_ids().zip(waits_ms(fleet, demand, demand_rps)) {
+                let held = &mut self.held_ms[engine.index()];
+                if (measured - *held).abs() >= BAND_MS.max(BAND_FRAC * *held) {
+                    *held = if measured < BAND_MS { 0.0 } else { measured.round() };
+                }
+            }
+        }
+        &self.held_ms
+    }
+}
+
+/// What bursts add at each engine, in ms at half load: `(D - 1) / 2C`, where `D` is that of the streams the engine may serve, weighted
+/// by demand. An engine is taken to get as much of each stream as fills it: what it gets of a larger one is thinned, and the more so
+/// the smaller the part. All in units of work.
+fn waits_ms(fleet: &Fleet, demand: &DemandEstimate, demand_rps: &[Vec<f64>]) -> Vec<f64> {
+    let mut bursty = Vec::new();
+    let mut class_rps = vec![0.0; fleet.classes.len()];
+    for (cluster, rps) in fleet.cluster_ids().zip(demand_rps) {
+        for ((class, &rps), index) in fleet.class_ids().zip(rps).zip(demand.dispersion(cluster)) {
+            let work = fleet.classes[class.index()].work;
+            class_rps[class.index()] += work * rps;
+            if index > CALM && rps > 0.0 {
+                bursty.push((class, work * rps, work * (index - 1.0)));
+            }
+        }
+    }
+    let wait = |engine: EngineId| {
+        let serves: Vec<bool> = fleet.class_ids().map(|class| fleet.ineligible(class, engine).is_none()).collect();
+        let all: f64 = class_rps.iter().zip(&serves).filter(|&(_, &serves)| serves).map(|(rps, _)| rps).sum();
+        let capacity = fleet.profile_of(engine).capacity_rps;
+        let of_stream = |&(_, rps, excess): &(_, f64, f64)| rps * excess / (2.0 * rps.max(capacity));
+        let sum: f64 = bursty.iter().filter(|&&(class, ..)| serves[class.index()]).map(of_stream).sum();
+        if all > 0.0 { (1e3 * sum / all).min(MOST_MS) } else { 0.0 }
+    };
+    if bursty.is_empty() { vec![0.0; fleet.engines.len()] } else { fleet.engine_ids().map(wait).collect() }
+}

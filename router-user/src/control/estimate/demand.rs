@@ -1,0 +1,446 @@
+//! How much demand each (cluster, class) offers, estimated from what data planes report. Pure. docs/model.md, section 10.
+//!
+//! What arrived is counted, not what was served, so that refusing requests does not look like having fewer. A slow mean is planned
+//! with; a fast one moves it as soon as it is farther away than the stream's own bursts explain.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::control::estimate::arrivals::{Instance, Rate};
+use crate::control::estimate::dispersion::{BUCKET, Dispersion};
+use crate::model::{ClusterId, Fleet};
+
+/// Data planes of one cluster; more are refused, so that a report with changing instances cannot grow the table.
+const MAX_INSTANCES: usize = 1_024;
+/// Longest window one report may cover; a longer one comes from a clock that jumped.
+const MAX_WINDOW: Duration = Duration::from_secs(600);
+/// Most requests/s of one class at one data plane: more than any machine accepts, so a broken counter.
+const MAX_RPS: f64 = 1e6;
+/// Reports may be so many periods late before that means anything, and so many before a cluster counts as silent.
+const LATE_PERIODS: u32 = 2;
+const SILENT_PERIODS: u32 = 6;
+/// Shortest period of that ladder: a busy machine is late by hundreds of milliseconds.
+const PERIOD_LEAST: Duration = Duration::from_secs(1);
+/// What demand may grow in a second unheard, as a share, and how far to go with that: it grows like a walk, by the root of time.
+const DRIFT_FRAC: f64 = 0.01;
+const DRIFT_DEVIATIONS: f64 = 2.0;
+/// After so long a silence a cluster's last demand says no more than its configured one.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+/// For so long zeros from a cluster that had demand are doubted while its neighbours go on.
+const ZERO_DOUBT: Duration = Duration::from_secs(120);
+/// Requests that have to be missing before zeros are doubted at all.
+const ZERO_MISSING: f64 = 20.0;
+
+/// Demand estimates, one per (cluster, class): the configured value until something is measured.
+#[derive(Clone, Debug)]
+pub struct DemandEstimate {
+    clusters: Vec<Known>,
+    period: Duration,
+}
+
+/// What is known of one cluster.
+#[derive(Clone, Debug)]
+struct Known {
+    configured_rps: Vec<f64>,
+    instances: HashMap<String, Instance>,
+    /// Time of the last report.
+    heard: Option<Duration>,
+    /// Since when nothing arrives at any data plane.
+    zero_since: Option<Duration>,
+    dispersion: Vec<Dispersion>,
+    bucket: Bucket,
+}
+
+/// Arrivals of the whole cluster in one window of fixed length.
+#[derive(Clone, Debug, Default)]
+struct Bucket {
+    since: Option<Duration>,
+    /// What was planned with when it began, by class: a burst must not be compared with itself.
+    expected_rps: Vec<f64>,
+    counts: Vec<f64>,
+}
+
+/// How far a cluster's demand is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing was ever reported, or too long ago: the configured demand stands in.
+    Configured,
+    Fresh,
+    /// Reports are late: the demand is planned a little higher.
+    Late,
+    /// Nothing is heard any more: what it had is kept for it.
+    Silent,
+}
+
+/// Why a report is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReportError {
+    #[error("window of {window_ms} ms; wanted 1 to {} ms", MAX_WINDOW.as_millis())]
+    Window { window_ms: u64 },
+    #[error("{count} requests in {window_ms} ms; wanted at most {MAX_RPS} a second")]
+    Count { count: u64, window_ms: u64 },
+    #[error("more than {MAX_INSTANCES} data planes report for one cluster")]
+    Instances,
+}
+
+impl DemandEstimate {
+    /// `period` is how often data planes report.
+    pub fn new(fleet: &Fleet, period: Duration) -> Self {
+        let known = |configured_rps: &Vec<f64>| Known {
+            configured_rps: configured_rps.clone(),
+            instances: HashMap::new(),
+            heard: None,
+            zero_since: None,
+            dispersion: vec![Dispersion::default(); configured_rps.len()],
+            bucket: Bucket::default(),
+        };
+        let clusters = fleet.clusters.iter().map(|cluster| known(&cluster.demand_rps)).collect();
+        Self { clusters, period: period.max(PERIOD_LEAST) }
+    }
+
+    /// Takes one report: requests of each class that arrived at one data plane within a window that ended at `now`.
+    ///
+    /// Shape: `arrivals` has one entry per class. Errors: the window, a count or the number of data planes is out of bounds; nothing
+    /// changes.
+    pub fn report(
+        &mut self,
+        now: Duration,
+        cluster: ClusterId,
+        instance: &str,
+        window_ms: u64,
+        arrivals: &[u64],
+    ) -> Result<(), ReportError> {
+        let window = Duration::from_millis(window_ms);
+        if window.is_zero() || window > MAX_WINDOW {
+            return Err(ReportError::Window { window_ms });
+        }
+        if let Some(&count) = arrivals.iter().find(|&&count| count as f64 > MAX_RPS * window.as_secs_f64()) {
+            return Err(ReportError::Count { count, window_ms });
+        }
+        let grace = self.period * LATE_PERIODS;
+        let known = &mut self.clusters[cluster.index()];
+        known.instances.retain(|_, instance| now.saturating_sub(instance.seen) <= FORGOTTEN);
+        if known.instances.len() >= MAX_INSTANCES && !known.instances.contains_key(instance) {
+            return Err(ReportError::Instances);
+        }
+        let usual_rps: Vec<f64> = match known.instances.is_empty() {
+            true => known.configured_rps.clone(),
+            false => known.rates(grace).iter().map(|rate| rate.fast_rps).collect(),
+        };
+        // The first report of the only data plane starts from the configured value, so that start-up moves nothing.
+        let start = if known.instances.is_empty() { known.configured_rps.clone() } else { vec![0.0; arrivals.len()] };
+        let entry = known.instances.entry(instance.to_owned()).or_insert_with(|| Instance::new(now, &start));
+        entry.take(now, window, arrivals, &usual_rps, &known.dispersion);
+        known.heard = Some(now);
+        known.count(now, window, arrivals);
+        let is_zero = known.instances.values().filter(|i| now.saturating_sub(i.seen) <= grace).all(Instance::is_zero);
+        known.zero_since = if is_zero { known.zero_since.or(Some(now)) } else { None };
+        Ok(())
+    }
+
+    /// How far the demand of this cluster is known.
+    pub fn standing(&self, now: Duration, cluster: ClusterId) -> Standing {
+        match self.clusters[cluster.index()].heard.map(|heard| now.saturating_sub(heard)) {
+            Some(age) if age < self.period * LATE_PERIODS => Standing::Fresh,
+            Some(age) if age < self.period * SILENT_PERIODS => Standing::Late,
+            Some(age) if age < FORGOTTEN => Standing::Silent,
+            Some(_) | None => Standing::Configured,
+        }
+    }
+
+    /// Demand to plan with, in requests/s, `[cluster][class]`.
+    pub fn demand_rps(&self, now: Duration) -> Vec<Vec<f64>> {
+        let ids = (0..self.clusters.len()).map(ClusterId::of);
+        ids.map(|cluster| {
+            let known = &self.clusters[cluster.index()];
+            let standing = self.standing(now, cluster);
+            if standing == Standing::Configured {
+                return known.configured_rps.clone();
+            }
+            let is_doubted = self.zero_doubt(now, cluster).is_some();
+            // What is silent stays where its lateness had brought it.
+            let unheard = known.heard.map_or(Duration::ZERO, |heard| now.saturating_sub(heard)).min(self.period * SILENT_PERIODS);
+            let mut more = if standing == Standing::Fresh { 1.0 } else { drift(unheard) };
+            if let Some(frozen) = known.instances.values().filter_map(|instance| instance.frozen(now)).max() {
+                more = f64::max(more, drift(frozen.min(self.period * SILENT_PERIODS)));
+            }
+            let rates = known.rates(self.period * LATE_PERIODS);
+            let mean = |rate: &Rate, of: &Dispersion| if is_doubted { rate.slow_rps } else { rate.planned_rps(of.index()) };
+            let planned = |(rate, dispersion): (&Rate, &Dispersion)| more * mean(rate, dispersion);
+            rates.iter().zip(&known.dispersion).map(planned).collect()
+        })
+        .collect()
+    }
+
+    /// Index of dispersion of a cluster's arrivals, by class.
+    pub fn dispersion(&self, cluster: ClusterId) -> impl Iterator<Item = f64> + '_ {
+        self.clusters[cluster.index()].dispersion.iter().map(|dispersion| dispersion.index())
+    }
+
+    /// For how long a cluster has reported nothing, while it had demand and its neighbours still do; `None` where that is not so, or
+    /// has gone on for so long that it is true.
+    pub fn zero_doubt(&self, now: Duration, cluster: ClusterId) -> Option<Duration> {
+        let known = &self.clusters[cluster.index()];
+        let zero_for = now.saturating_sub(known.zero_since?);
+        let usual: f64 = known.rates(self.period * LATE_PERIODS).iter().map(|rate| rate.slow_rps).sum();
+        // The first report of zeros covers a period too.
+        let missing = usual * (zero_for + self.period).as_secs_f64();
+        let others = self.clusters.iter().enumerate().filter(|&(at, _)| at != cluster.index());
+        let mut active = others.filter(|(_, other)| other.zero_since.is_none() && !other.instances.is_empty());
+        (zero_for < ZERO_DOUBT && missing >= ZERO_MISSING && active.next().is_some()).then_some(zero_for)
+    }
+
+    /// What is wrong with the reports of a cluster's data planes, in words.
+    pub(crate) fn findings(&self, now: Duration, cluster: ClusterId) -> Vec<String> {
+        let mut findings = Vec::new();
+        match self.standing(now, cluster) {
+            Standing::Late => findings.push("reports are late; planned with more than was last seen".to_owned()),
+            Standing::Silent => findings.push(format!(
+                "nothing is heard of it; its last weights are kept, and its load is reserved for {} min",
+                FORGOTTEN.as_secs() / 60
+            )),
+            Standing::Fresh | Standing::Configured => {}
+        }
+        if self.zero_doubt(now, cluster).is_some() {
+            let slowly = "while others go on; its demand is let go slowly";
+            findings.push(format!("reports no arrivals where it just had some, {slowly}"));
+        }
+        let mut instances: Vec<_> = self.clusters[cluster.index()].instances.iter().collect();
+        instances.sort_by_key(|&(name, _)| name);
+        let found =
+            |(name, instance): (&String, &Instance)| instance.finding(now).map(|finding| format!("data plane {name}: {finding}"));
+        findings.extend(instances.into_iter().filter_map(found));
+        findings
+    }
+}
+
+/// By how much demand may have grown unheard.
+fn drift(age: Duration) -> f64 {
+    1.0 + DRIFT_DEVIATIONS * DRIFT_FRAC * age.as_secs_f64().sqrt()
+}
+
+impl Known {
+    /// The means of all data planes together, by class. One that is silent while others are not is taken to receive nothing.
+    fn rates(&self, grace: Duration) -> Vec<Rate> {
+        let mut sums = vec![Rate::default(); self.configured_rps.len()];
+        for instance in self.instances.values() {
+            let missed = self.heard.unwrap_or_default().saturating_sub(instance.seen).saturating_sub(grace);
+            for (sum, rate) in sums.iter_mut().zip(&instance.rates) {
+                sum.add(*rate, missed);
+            }
+        }
+        sums
+    }
+
+    /// Counts arrivals towards the dispersion; a window longer than a bucket says nothing about it.
+    fn count(&mut self, now: Duration, window: Duration, arrivals: &[u64]) {
+        let Some(since) = self.bucket.since.filter(|&since| window <= BUCKET && now.saturating_sub(since) < 3 * BUCKET) else {
+            return self.begin_bucket(now);
+        };
+        for (count, &arrived) in self.bucket.counts.iter_mut().zip(arrivals) {
+            *count += arrived as f64;
+        }
+        // A bucket ends with the report that fills it, so that no report is cut in two.
+        let length = now.saturating_sub(since);
+        if length >= BUCKET {
+            let share = BUCKET.as_secs_f64() / length.as_secs_f64();
+            for ((dispersion, rps), count) in self.dispersion.iter_mut().zip(&self.bucket.expected_rps).zip(&self.bucket.counts) {
+                dispersion.observe(count * share, rps * BUCKET.as_secs_f64());
+            }
+            self.begin_bucket(now);
+        }
+    }
+
+    fn begin_bucket(&mut self, now: Duration) {
+        let rates = self.rates(BUCKET);
+        let planned = |(rate, dispersion): (&Rate, &Dispersion)| rate.planned_rps(dispersion.index());
+        let expected_rps: Vec<f64> = rates.iter().zip(&self.dispersion).map(planned).collect();
+        self.bucket = Bucket { since: Some(now), counts: vec![0.0; expected_rps.len()], expected_rps };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    const A: ClusterId = ClusterId(0);
+    const B: ClusterId = ClusterId(1);
+
+    fn estimate() -> DemandEstimate {
+        let config = config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
+        DemandEstimate::new(&config.fleet, Duration::from_secs(2))
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Reports `count` requests in two seconds from cluster `b`, over and over from `from` to `to`. They differ by one, as counts do.
+    fn report(demand: &mut DemandEstimate, instance: &str, count: u64, from: u64, to: u64) {
+        for now in (from..to).step_by(2) {
+            demand.report(at(now), B, instance, 2_000, &[count + now / 2 % 2]).expect("legal");
+        }
+    }
+
+    fn planned(demand: &DemandEstimate, now: u64) -> f64 {
+        demand.demand_rps(at(now))[B.index()][0]
+    }
+
+    #[track_caller]
+    fn near(found: f64, wanted: f64, share: f64) {
+        assert!((found - wanted).abs() <= share * wanted, "{found}, wanted {wanted} within {share}");
+    }
+
+    #[test]
+    fn starts_at_the_configured_value_and_changes_of_the_size_of_noise_are_followed_slowly() {
+        let mut demand = estimate();
+        assert_eq!((planned(&demand, 0), demand.standing(at(0), B)), (120.0, Standing::Configured));
+        report(&mut demand, "p", 240, 2, 4);
+        near(planned(&demand, 2), 120.0, 0.01);
+        assert_eq!(demand.standing(at(2), B), Standing::Fresh);
+        report(&mut demand, "p", 248, 4, 24);
+        near(planned(&demand, 22), 120.8, 0.005);
+        report(&mut demand, "p", 248, 24, 600);
+        near(planned(&demand, 598), 124.2, 0.005);
+        assert_eq!(demand.demand_rps(at(598))[A.index()], [90.0], "others stand still");
+    }
+
+    #[test]
+    fn a_step_is_followed_within_half_a_minute() {
+        let mut demand = estimate();
+        report(&mut demand, "p", 240, 0, 600);
+        report(&mut demand, "p", 480, 600, 630);
+        near(planned(&demand, 630), 225.0, 0.05);
+        report(&mut demand, "p", 480, 630, 1_200);
+        near(planned(&demand, 1_200), 240.0, 0.01);
+    }
+
+    #[test]
+    fn traffic_that_goes_to_another_data_plane_of_the_cluster_is_the_same_traffic() {
+        let mut demand = estimate();
+        report(&mut demand, "p1", 240, 0, 600);
+        for now in (600..660).step_by(2) {
+            report(&mut demand, "p2", 240, now, now + 1);
+            // For two periods nobody knows that the other one is gone.
+            near(planned(&demand, now), 120.0, 0.3);
+        }
+        report(&mut demand, "p2", 240, 660, 1_300);
+        near(planned(&demand, 1_300), 120.0, 0.01);
+        report(&mut demand, "p3", 120, 1_300, 1_302);
+        assert_eq!(demand.clusters[B.index()].instances.len(), 2, "who is silent for ten minutes is forgotten");
+    }
+
+    #[test]
+    fn what_is_not_heard_is_planned_higher_then_kept_then_configured() {
+        let mut demand = estimate();
+        report(&mut demand, "p", 100, 0, 602);
+        let fresh = planned(&demand, 603);
+        near(fresh, 50.2, 0.02);
+        assert_eq!((demand.standing(at(604), B), planned(&demand, 604)), (Standing::Late, fresh * 1.04));
+        assert_eq!(demand.standing(at(611), B), Standing::Late);
+        assert_eq!(demand.standing(at(612), B), Standing::Silent);
+        let kept = planned(&demand, 612);
+        near(kept, fresh * 1.07, 0.01);
+        assert_eq!((demand.standing(at(1_199), B), planned(&demand, 1_199)), (Standing::Silent, kept));
+        assert_eq!((demand.standing(at(1_200), B), planned(&demand, 1_200)), (Standing::Configured, 120.0));
+    }
+
+    #[test]
+    fn a_spike_counts_in_part_and_moves_the_demand_only_if_it_goes_on() {
+        let mut demand = estimate();
+        report(&mut demand, "p", 240, 0, 600);
+        report(&mut demand, "p", 2_400, 600, 602);
+        near(planned(&demand, 600), 123.0, 0.04);
+        assert!(demand.findings(at(600), B)[0].contains("many times the usual"));
+        report(&mut demand, "p", 240, 602, 640);
+        near(planned(&demand, 638), 123.0, 0.04);
+        assert!(demand.findings(at(638), B).is_empty());
+        report(&mut demand, "p", 2_400, 640, 644);
+        assert!(planned(&demand, 642) < 120.0 * 2.4, "two reports of four times the mean, a fifth of each");
+        report(&mut demand, "p", 2_400, 644, 680);
+        assert!(planned(&demand, 678) > 1_000.0, "but not for ever");
+    }
+
+    #[test]
+    fn zeros_are_let_go_slowly_while_others_go_on_and_believed_when_nobody_has_any() {
+        let mut demand = estimate();
+        let others = |demand: &mut DemandEstimate, count: u64, now: u64| {
+            demand.report(at(now), A, "a", 2_000, &[count + now / 2 % 2]).expect("legal");
+        };
+        report(&mut demand, "p", 240, 0, 600);
+        for now in (600..660).step_by(2) {
+            others(&mut demand, 100, now);
+            demand.report(at(now), B, "p", 2_000, &[0]).expect("legal");
+        }
+        near(planned(&demand, 658), 120.0 * (-0.5_f64).exp(), 0.01);
+        assert!(demand.findings(at(658), B)[0].contains("no arrivals"));
+        let mut quiet = demand.clone();
+        others(&mut quiet, 0, 660);
+        assert!(planned(&quiet, 660) < 25.0 && quiet.findings(at(660), B).is_empty(), "the whole fleet is quiet");
+        for now in (660..722).step_by(2) {
+            others(&mut demand, 100, now);
+            demand.report(at(now), B, "p", 2_000, &[0]).expect("legal");
+        }
+        assert!(planned(&demand, 720) < 25.0, "two minutes of zeros are true");
+    }
+
+    #[test]
+    fn counters_that_are_stuck_are_named_and_planned_a_little_higher() {
+        let mut demand = estimate();
+        report(&mut demand, "p", 240, 0, 600);
+        for now in (600..700).step_by(2) {
+            demand.report(at(now), B, "p", 2_000, &[240]).expect("legal");
+        }
+        assert!(demand.findings(at(698), B)[0].contains("again and again"));
+        near(planned(&demand, 698), 120.0 * 1.07, 0.01);
+        report(&mut demand, "p", 239, 700, 704);
+        assert!(demand.findings(at(702), B).is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_runs_away_does_not_thin_out_the_demand() {
+        let mut demand = estimate();
+        report(&mut demand, "p", 240, 0, 600);
+        for now in (600..700).step_by(2) {
+            demand.report(at(now), B, "p", 20_000, &[240 + now / 2 % 2]).expect("legal");
+        }
+        assert!(demand.findings(at(698), B)[0].contains("more time than has passed"));
+        near(planned(&demand, 698), 120.0, 0.1);
+        report(&mut demand, "p", 240, 700, 900);
+        assert!(demand.findings(at(898), B).is_empty());
+    }
+
+    #[test]
+    fn bursts_do_not_move_the_demand_and_are_measured() {
+        let mut demand = estimate();
+        // Batches of 140 in one of every seven reports, at no fixed distance: ten a second.
+        let (mut sum, mut most) = (0.0, 0.0_f64);
+        for now in (0..7_200).step_by(2) {
+            let lucky = router_common::slot::mix64(now).is_multiple_of(7);
+            demand.report(at(now), B, "p", 2_000, &[if lucky { 140 } else { 0 }]).expect("legal");
+            if now >= 3_600 {
+                sum += planned(&demand, now) / 1_800.0;
+                most = most.max(planned(&demand, now));
+            }
+        }
+        near(sum, 10.0, 0.1);
+        assert!(most < 20.0, "{most}");
+        let index = demand.dispersion(B).next().expect("one class");
+        assert!((60.0..250.0).contains(&index), "{index}");
+    }
+
+    #[test]
+    fn refuses_windows_counts_and_crowds_out_of_bounds() {
+        let mut demand = estimate();
+        assert_eq!(demand.report(at(1), B, "p", 0, &[1]), Err(ReportError::Window { window_ms: 0 }));
+        assert_eq!(demand.report(at(1), B, "p", 600_001, &[1]), Err(ReportError::Window { window_ms: 600_001 }));
+        let count = 2_000_001;
+        assert_eq!(demand.report(at(1), B, "p", 2_000, &[count]), Err(ReportError::Count { count, window_ms: 2_000 }));
+        for n in 0..MAX_INSTANCES {
+            demand.report(at(1), B, &format!("p{n}"), 1_000, &[0]).expect("within the bound");
+        }
+        assert_eq!(demand.report(at(1), B, "one more", 1_000, &[0]), Err(ReportError::Instances));
+        demand.report(at(602), B, "one more", 1_000, &[0]).expect("the silent ones made room");
+    }
+}

@@ -1,0 +1,97 @@
+//! How bursty arrivals are: the index of dispersion of their counts. Pure.
+
+use std::time::Duration;
+
+/// Length of the windows that are counted. An engine that is given too much for so long is felt by its clients; what is over sooner is
+/// absorbed by its batch.
+pub(crate) const BUCKET: Duration = Duration::from_secs(10);
+/// Windows that an estimate remembers: ten minutes. Half an hour of a trace with an index of 72 stays within 40 and 78.
+const MEMORY: f64 = 60.0;
+/// Windows that an estimate without any counts as having seen, of arrivals without bursts.
+const PRIOR: f64 = 20.0;
+/// Most that one window may say, as a multiple of what is believed: a step of demand, or a report that is wrong, is one window.
+const SURPRISE: f64 = 16.0;
+/// Largest index: beyond it, arrivals are batches, and no headroom helps.
+const MOST: f64 = 500.0;
+
+/// Variance of counts by their mean: 1 for arrivals that know nothing of each other, more for bursts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dispersion {
+    index: f64,
+    seen: f64,
+}
+
+impl Default for Dispersion {
+    fn default() -> Self {
+        Self { index: 1.0, seen: PRIOR }
+    }
+}
+
+impl Dispersion {
+    /// Takes what arrived in one [`BUCKET`] in which `expected` should have.
+    pub(crate) fn observe(&mut self, count: f64, expected: f64) {
+        let found = (count - expected).powi(2) / expected.max(1.0);
+        self.seen += 1.0;
+        let gain = 1.0 / self.seen.min(MEMORY);
+        self.index += gain * (found.min(SURPRISE * self.index.max(1.0)) - self.index);
+    }
+
+    /// Never below 1: a stream that is steadier than chance is one by chance.
+    pub(crate) fn index(self) -> f64 {
+        self.index.clamp(1.0, MOST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts in one window: bursts of `size` requests, their number by chance, `mean` requests in all.
+    fn counts(mean: f64, size: f64, windows: usize) -> Vec<f64> {
+        let mut state = 7_u64;
+        let mut uniform = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            (router_common::slot::mix64(state) >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        // Knuth's count of a Poisson variable: how many uniform numbers their product survives.
+        let floor = (-mean / size).exp();
+        let mut events = || {
+            let mut product = uniform();
+            let mut events = 0.0;
+            while product > floor {
+                product *= uniform();
+                events += 1.0;
+            }
+            events
+        };
+        (0..windows).map(|_| events() * size).collect()
+    }
+
+    fn found(mean: f64, size: f64) -> f64 {
+        let mut dispersion = Dispersion::default();
+        counts(mean, size, 600).into_iter().for_each(|count| dispersion.observe(count, mean));
+        dispersion.index()
+    }
+
+    #[test]
+    fn the_index_of_bursts_is_their_size() {
+        for (size, low, high) in [(1.0, 1.0, 1.6), (4.0, 2.5, 6.0), (70.0, 45.0, 110.0)] {
+            let index = found(100.0, size);
+            assert!(index > low - 1e-9 && index < high, "{index} for bursts of {size}");
+        }
+    }
+
+    #[test]
+    fn one_window_that_is_wrong_says_little_and_is_forgotten() {
+        let mut dispersion = Dispersion::default();
+        for count in counts(100.0, 1.0, 100) {
+            dispersion.observe(count, 100.0);
+        }
+        dispersion.observe(1e12, 100.0);
+        assert!(dispersion.index() < 1.8, "{}", dispersion.index());
+        for count in counts(100.0, 1.0, 120) {
+            dispersion.observe(count, 100.0);
+        }
+        assert!(dispersion.index() < 1.5, "{}", dispersion.index());
+    }
+}

@@ -1,0 +1,170 @@
+//! How far engines are, from what data planes measure. Pure. docs/model.md, section 10.
+//!
+//! A distance is the median of a cluster's data planes. It replaces what is held only when several measurements in a row say so, and
+//! in bounded steps, so that one bad number moves nothing and a stream of them little at a time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::control::estimate::deadband::SteadyRtt;
+use crate::model::{ClusterId, EngineId, Fleet};
+
+/// Longest round trip that is believed: half-way round the world by satellite is below a second.
+const MOST_MS: f64 = 10_000.0;
+/// Measurements in a row that have to say that a distance has changed.
+const CONFIRMATIONS: u32 = 3;
+/// A distance changes at once to no more than this many times what it was and this much more, or less.
+const STEP: f64 = 2.0;
+const STEP_MS: f64 = 25.0;
+/// A data plane's measurement counts for so long.
+const FRESH: Duration = Duration::from_secs(120);
+/// A measurement that is no distance is shown for so long.
+const SHOWN: Duration = Duration::from_secs(60);
+
+/// Distances, one per (cluster, engine): the configured one until something else is measured again and again.
+#[derive(Clone, Debug)]
+pub(crate) struct Distances {
+    steady: SteadyRtt,
+    clusters: Vec<Measurements>,
+}
+
+/// What the data planes of one cluster have measured.
+#[derive(Clone, Debug, Default)]
+struct Measurements {
+    /// Per data plane and engine: when, and how many ms.
+    instances: HashMap<String, HashMap<EngineId, (Duration, f64)>>,
+    /// Measurements in a row that differ from what is held.
+    doubts: HashMap<EngineId, u32>,
+    refused: Option<(Duration, EngineId, f64)>,
+}
+
+impl Distances {
+    pub(crate) fn new(fleet: &Fleet) -> Self {
+        Self {
+            steady: SteadyRtt::new(fleet.rtt_ms.clone()),
+            clusters: fleet.clusters.iter().map(|_| Measurements::default()).collect(),
+        }
+    }
+
+    /// Takes what one data plane has measured since its last report.
+    pub(crate) fn take(&mut self, now: Duration, cluster: ClusterId, instance: &str, measured_ms: &[(EngineId, f64)]) {
+        let known = &mut self.clusters[cluster.index()];
+        for measured in known.instances.values_mut() {
+            measured.retain(|_, (at, _)| now.saturating_sub(*at) <= FRESH);
+        }
+        known.instances.retain(|name, measured| name == instance || !measured.is_empty());
+        for &(engine, ms) in measured_ms {
+            // No exchange takes no time at all.
+            if !(ms > 0.0 && ms <= MOST_MS) {
+                known.refused = Some((now, engine, ms));
+                continue;
+            }
+            known.instances.entry(instance.to_owned()).or_default().insert(engine, (now, ms));
+            let median = median(known.instances.values().filter_map(|measured| measured.get(&engine).map(|&(_, ms)| ms)));
+            let held = self.steady.rtt_ms()[cluster.index()][engine.index()];
+            if !SteadyRtt::has_left(held, median) {
+                known.doubts.remove(&engine);
+                continue;
+            }
+            let doubts = known.doubts.entry(engine).or_insert(0);
+            *doubts += 1;
+            if *doubts >= CONFIRMATIONS {
+                *doubts = 0;
+                let step = median.clamp((held / STEP).min(held - STEP_MS).max(0.0), held * STEP + STEP_MS);
+                self.steady.observe_one(cluster.index(), engine.index(), step);
+            }
+        }
+    }
+
+    /// What is planned with.
+    pub(crate) fn rtt_ms(&self) -> &[Vec<f64>] {
+        self.steady.rtt_ms()
+    }
+
+    /// What is wrong with the measurements of a cluster, in words.
+    pub(crate) fn findings(&self, now: Duration, fleet: &Fleet, cluster: ClusterId) -> Vec<String> {
+        let known = &self.clusters[cluster.index()];
+        let mut findings = Vec::new();
+        if let Some((at, engine, ms)) = known.refused
+            && now.saturating_sub(at) < SHOWN
+        {
+            let name = &fleet.engines[engine.index()].name;
+            findings.push(format!("measures {ms} ms to engine {name}; not believed, the distance stays as it is"));
+        }
+        let mut doubted: Vec<&str> = known.doubts.keys().map(|engine| fleet.engines[engine.index()].name.as_str()).collect();
+        doubted.sort_unstable();
+        if let [first, more @ ..] = &doubted[..] {
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            findings
+                .push(format!("measures another distance to engine {first}{more}; believed when it is measured again and again"));
+        }
+        findings
+    }
+}
+
+/// The middle value; of an even number the lower one, since what measures too much is more frequent than what measures too little.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[(values.len() - 1) / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const B: ClusterId = ClusterId(1);
+    const E1: EngineId = EngineId(0);
+
+    fn fleet() -> Fleet {
+        crate::config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal").fleet
+    }
+
+    fn held(distances: &Distances) -> f64 {
+        distances.rtt_ms()[B.index()][E1.index()]
+    }
+
+    #[test]
+    fn one_spike_moves_nothing_and_a_real_change_arrives_in_steps() {
+        let fleet = fleet();
+        let mut distances = Distances::new(&fleet);
+        let mut take = |ms: f64, times: u64| {
+            for nth in 0..times {
+                distances.take(Duration::from_secs(10 * nth), B, "p", &[(E1, ms)]);
+            }
+            held(&distances)
+        };
+        assert_eq!(take(31.0, 5), 30.0, "noise in the band");
+        assert_eq!(take(300.0, 2), 30.0, "a spike");
+        assert_eq!(take(30.0, 1), 30.0);
+        assert_eq!((take(300.0, 3), take(300.0, 3)), (85.0, 195.0), "in steps of twice and 25");
+        assert_eq!(take(300.0, 3), 300.0);
+        assert_eq!(take(0.4, 30), 0.0, "and back down to what it is, in whole ms");
+    }
+
+    #[test]
+    fn what_is_no_distance_changes_nothing_and_is_named() {
+        let fleet = fleet();
+        let mut distances = Distances::new(&fleet);
+        for bad in [0.0, -5.0, f64::NAN, f64::INFINITY, 1e9] {
+            for _ in 0..10 {
+                distances.take(Duration::ZERO, B, "p", &[(E1, bad)]);
+            }
+            assert_eq!(held(&distances), 30.0);
+            assert!(distances.findings(Duration::ZERO, &fleet, B)[0].contains("not believed"));
+        }
+        assert!(distances.findings(Duration::from_secs(61), &fleet, B).is_empty());
+    }
+
+    #[test]
+    fn the_data_planes_of_a_cluster_outvote_one_that_is_wrong() {
+        let fleet = fleet();
+        let mut distances = Distances::new(&fleet);
+        for nth in 0..20 {
+            for (instance, ms) in [("a", 30.2), ("b", 29.7), ("c", 3_000.0)] {
+                distances.take(Duration::from_secs(10 * nth), B, instance, &[(E1, ms)]);
+            }
+        }
+        assert_eq!(held(&distances), 30.0);
+    }
+}

@@ -1,0 +1,410 @@
+//! Everything the control plane has measured, and the inputs of a plan made of it. Pure: `now` comes in, nothing is sent.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::config::Config;
+use crate::control::engines::drift::Drift;
+use crate::control::engines::health;
+use crate::control::engines::health::{Health, MOST_SILENT_FRAC, Probe, Verdict};
+use crate::control::engines::outliers::Conduct;
+use crate::control::engines::safeguards::suspicion_of;
+use crate::control::engines::stall::Progress;
+use crate::control::estimate::bursts::BurstWaits;
+use crate::control::estimate::demand::{DemandEstimate, ReportError, Standing};
+use crate::control::estimate::distances::Distances;
+use crate::model::{ClusterId, EngineId};
+use crate::plan::{Inputs, Pin, RouteWeights};
+use crate::probe::{EngineSignals, Reading, Scrape};
+use crate::publish::store::DemandReport;
+
+/// What an engine said is believed for so many periods of asking; then it is unknown.
+const SCRAPES_BELIEVED: u32 = 3;
+/// A report that was refused is shown for so long.
+const REFUSED_SHOWN: Duration = Duration::from_secs(60);
+
+/// The control plane's measurements; owned by one task.
+#[derive(Debug)]
+pub struct Measured {
+    pub(crate) config: Arc<Config>,
+    /// Engines by name: a report may have thousands.
+    engines: HashMap<String, EngineId>,
+    pub(crate) demand: DemandEstimate,
+    distances: Distances,
+    bursts: BurstWaits,
+    pub(crate) health: Vec<Health>,
+    pub(crate) readings: Vec<Reading>,
+    pub(crate) progress: Vec<Progress>,
+    drifts: Vec<Drift>,
+    pub(crate) conduct: Vec<Conduct>,
+    /// The last report of each cluster that was refused, and why.
+    refused: Vec<Option<(Duration, String)>>,
+}
+
+/// Something that was measured and is not believed, or believed with a reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspicion {
+    /// What it is about, such as `engine e2` or `cluster b`.
+    pub subject: String,
+    /// What is wrong with it, and what the plan makes of it.
+    pub finding: String,
+}
+
+/// Why a report is refused.
+#[derive(Debug, Error)]
+pub enum MeasureError {
+    #[error("unknown cluster {0:?}")]
+    Cluster(String),
+    #[error("unknown class {0:?}")]
+    Class(String),
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterDemand {
+    pub cluster: String,
+    /// False while the configured demand stands in for a measured one.
+    pub measured: bool,
+    /// Class and requests/s.
+    pub demand_rps: Vec<(String, f64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineHealth {
+    pub engine: String,
+    pub ready: bool,
+    #[serde(default)]
+    pub profile: String,
+    /// Replicas that are planned with, by the engine's own account; `None` if it gives none.
+    #[serde(default)]
+    pub ready_replicas: Option<u32>,
+    /// What the engine said of itself last, while that is believed.
+    #[serde(default)]
+    pub signals: Option<EngineSignals>,
+    /// When it said so, since the control plane's start.
+    #[serde(default)]
+    pub signals_at_s: Option<f64>,
+    /// Why the last attempt to ask it failed.
+    #[serde(default)]
+    pub signals_error: Option<String>,
+    /// That it is not as its profile says.
+    #[serde(default)]
+    pub drift: Option<EngineDrift>,
+}
+
+/// An engine against its profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineDrift {
+    /// Time in the engine over the profile's at the same load.
+    pub ratio: f64,
+    pub since_s: f64,
+}
+
+impl Measured {
+    /// Nothing is measured yet: configured demand, every engine ready.
+    pub fn new(config: Arc<Config>) -> Self {
+        let fleet = &config.fleet;
+        let engines = fleet.engines.len();
+        Self {
+            engines: fleet.engine_ids().map(|engine| (fleet.engines[engine.index()].name.clone(), engine)).collect(),
+            demand: DemandEstimate::new(fleet, config.control.period),
+            distances: Distances::new(fleet),
+            bursts: BurstWaits::new(fleet),
+            health: vec![Health::default(); engines],
+            readings: vec![Reading::default(); engines],
+            progress: vec![Progress::default(); engines],
+            drifts: vec![Drift::default(); engines],
+            conduct: vec![Conduct::default(); engines],
+            refused: vec![None; fleet.clusters.len()],
+            config,
+        }
+    }
+
+    /// Takes a data plane's report of what it saw until `now`.
+    ///
+    /// Errors: it names something unknown, or its window or the number of data planes is out of bounds; nothing changes.
+    pub fn report(&mut self, now: Duration, report: &DemandReport) -> Result<(), MeasureError> {
+        let cluster = self.config.fleet.cluster(&report.cluster).ok_or_else(|| MeasureError::Cluster(report.cluster.clone()))?;
+        let outcome = self.take(now, cluster, report);
+        if let Err(error) = &outcome {
+            self.refused[cluster.index()] = Some((now, error.to_string()));
+        }
+        outcome
+    }
+
+    fn take(&mut self, now: Duration, cluster: ClusterId, report: &DemandReport) -> Result<(), MeasureError> {
+        let fleet = &self.config.fleet;
+        let mut arrivals = vec![0_u64; fleet.classes.len()];
+        for (name, count) in &report.arrivals {
+            let class = fleet.class(name).ok_or_else(|| MeasureError::Class(name.clone()))?;
+            arrivals[class.index()] = arrivals[class.index()].saturating_add(*count);
+        }
+        self.demand.report(now, cluster, &report.instance, report.window_ms, &arrivals)?;
+        // A data plane may know engines that this configuration does not have, or no longer.
+        let known = report.engines.iter().filter_map(|of| self.engines.get(&of.engine).map(|&engine| (engine, of)));
+        let mut measured_ms = Vec::new();
+        for (engine, of) in known {
+            measured_ms.extend(of.rtt_ms.map(|ms| (engine, ms)));
+            if !self.conduct[engine.index()].take(now, of) {
+                let text = format!("impossible numbers for engine {}", of.engine);
+                self.refused[cluster.index()] = Some((now, text));
+            }
+        }
+        self.distances.take(now, cluster, &report.instance, &measured_ms);
+        Ok(())
+    }
+
+    /// Takes a probe's outcome. Returns the engine's verdict where it changed, and so changes the plan's inputs.
+    pub fn probe(&mut self, Probe { engine, answer }: Probe) -> Option<Verdict> {
+        self.health[engine.index()].observe(answer)
+    }
+
+    /// Takes what an engine said of itself. True if its ready replicas are others than before, and so the plan's inputs.
+    pub fn scrape(&mut self, now: Duration, Scrape { engine, outcome }: Scrape) -> bool {
+        let before = self.ready_replicas(now, engine);
+        let (fleet, index) = (&self.config.fleet, engine.index());
+        let replicas = fleet.engines[index].replicas;
+        let said = outcome.as_ref().ok().cloned();
+        self.readings[index].take(now, replicas, outcome);
+        if let Some(signals) = self.readings[index].signals(now, self.signals_max_age()) {
+            self.progress[index].observe(now, signals);
+        }
+        let ready = self.ready_replicas(now, engine);
+        // Only an engine that shows all its replicas can be held against its profile.
+        if let (Some(said), Some(ready @ 1..)) = (said, ready) {
+            let stretch = f64::from(replicas) / f64::from(ready);
+            self.drifts[index].take(now, &said, fleet.profile_of(engine), stretch);
+        }
+        ready != before
+    }
+
+    /// What `engine` said of itself, while that is believed.
+    pub fn signals(&self, now: Duration, engine: EngineId) -> Option<&EngineSignals> {
+        self.readings[engine.index()].signals(now, self.signals_max_age())
+    }
+
+    pub(crate) fn ready_replicas(&self, now: Duration, engine: EngineId) -> Option<u32> {
+        let replicas = self.config.fleet.engines[engine.index()].replicas;
+        self.readings[engine.index()].ready_replicas(now, self.signals_max_age(), replicas)
+    }
+
+    pub(crate) fn signals_max_age(&self) -> Duration {
+        self.config.control.scrape_period.unwrap_or_default() * SCRAPES_BELIEVED
+    }
+
+    /// What a plan is to be made from, and what of it is not to be believed without more. `held` are the weights in force.
+    pub fn inputs(&mut self, now: Duration, pins: Vec<Pin>, held: Option<&[RouteWeights]>) -> (Inputs, Vec<Suspicion>) {
+        let config = Arc::clone(&self.config);
+        let fleet = &config.fleet;
+        let mut suspicions = self.doubted_clusters(now);
+        suspicions.extend(self.contradictions(now));
+        let trusts_silence = self.trusts_silence(&mut suspicions);
+        let ready = |engine: EngineId| match self.health[engine.index()].verdict() {
+            Verdict::Gone => 0,
+            Verdict::Silent if trusts_silence => 0,
+            Verdict::Silent | Verdict::Ready => {
+                self.ready_replicas(now, engine).unwrap_or(fleet.engines[engine.index()].replicas)
+            }
+        };
+        let demand_rps = self.demand.demand_rps(now);
+        let mut inputs = Inputs {
+            ready: fleet.engine_ids().map(ready).collect(),
+            slowdown: self.drifts.iter().map(Drift::slowdown).collect(),
+            headroom_frac: config.control.headroom_frac,
+            move_limit_frac: config.control.move_limit_frac,
+            burst_ms: self.bursts.renew(now, fleet, &self.demand, &demand_rps).to_vec(),
+            demand_rps,
+            pins,
+            ..Inputs::from_fleet(fleet)
+        };
+        if config.control.measured_rtt {
+            inputs.rtt_ms = self.distances.rtt_ms().to_vec();
+        }
+        let far = inputs.drop_far_pins(fleet);
+        if far > 0 {
+            suspicions.push(Suspicion {
+                subject: "pins".to_owned(),
+                finding: format!("{far} name an engine that is now farther than the class may go; not in force"),
+            });
+        }
+        suspicions.extend(self.drifts.iter().zip(&fleet.engines).filter_map(|(drift, engine)| {
+            let ratio = drift.alarm()?.ratio;
+            let plan = if ratio > 1.0 { "planned so" } else { "planned by its profile all the same" };
+            let profile = &fleet.profiles[engine.profile].name;
+            let finding = format!(
+                "takes {ratio:.1} times as long as its profile {profile} says; {plan}; refit it: ilb profile record, ilb profile fit"
+            );
+            Some(Suspicion { subject: format!("engine {}", engine.name), finding })
+        }));
+        suspicions.extend(health::assume_ready(fleet, &mut inputs).into_iter().map(|engine| {
+            suspicion_of(fleet, engine, "gone, as is every other engine of a class; planned as if it answered".to_owned())
+        }));
+        if let Some(held) = held {
+            self.limit_engines(now, held, &mut inputs, &mut suspicions);
+            self.keep_silent_clusters(now, held, &mut inputs);
+        }
+        (inputs, suspicions)
+    }
+
+    /// What is wrong with what clusters report.
+    fn doubted_clusters(&self, now: Duration) -> Vec<Suspicion> {
+        let fleet = &self.config.fleet;
+        let mut suspicions = Vec::new();
+        for cluster in fleet.cluster_ids() {
+            let subject = format!("cluster {}", fleet.clusters[cluster.index()].name);
+            let mut findings = self.demand.findings(now, cluster);
+            if self.config.control.measured_rtt {
+                findings.extend(self.distances.findings(now, fleet, cluster));
+            }
+            if let Some((at, error)) = &self.refused[cluster.index()]
+                && now.saturating_sub(*at) < REFUSED_SHOWN
+            {
+                findings.push(format!("a report was refused: {error}"));
+            }
+            suspicions.extend(findings.into_iter().map(|finding| Suspicion { subject: subject.clone(), finding }));
+        }
+        suspicions
+    }
+
+    /// False when so much capacity is silent that the probes are the likelier fault, as on a machine that is out of CPU.
+    fn trusts_silence(&self, suspicions: &mut Vec<Suspicion>) -> bool {
+        let fleet = &self.config.fleet;
+        let capacity = |engine: &EngineId| fleet.profile_of(*engine).capacity_rps;
+        let silent = fleet.engine_ids().filter(|e| self.health[e.index()].verdict() == Verdict::Silent);
+        let silent_rps: f64 = silent.map(|e| capacity(&e)).sum();
+        let all_rps: f64 = fleet.engine_ids().map(|e| capacity(&e)).sum();
+        if silent_rps <= MOST_SILENT_FRAC * all_rps {
+            return true;
+        }
+        suspicions.push(Suspicion {
+            subject: "health probes".to_owned(),
+            finding: "more than half of the capacity is silent; planned as if it answered".to_owned(),
+        });
+        false
+    }
+
+    /// Demand as it is planned with, for operators.
+    pub fn clusters(&self, now: Duration) -> Vec<ClusterDemand> {
+        let fleet = &self.config.fleet;
+        let classes = || fleet.classes.iter().map(|class| class.name.clone());
+        fleet
+            .cluster_ids()
+            .zip(self.demand.demand_rps(now))
+            .map(|(cluster, demand_rps)| ClusterDemand {
+                cluster: fleet.clusters[cluster.index()].name.clone(),
+                measured: self.demand.standing(now, cluster) != Standing::Configured,
+                demand_rps: classes().zip(demand_rps).collect(),
+            })
+            .collect()
+    }
+
+    /// Engines as probes and their own words show them, for operators.
+    pub fn engines(&self, now: Duration) -> Vec<EngineHealth> {
+        let of = |engine: EngineId| EngineHealth {
+            engine: self.config.fleet.engines[engine.index()].name.clone(),
+            ready: self.health[engine.index()].verdict() == Verdict::Ready,
+            profile: self.config.fleet.profile_of(engine).name.clone(),
+            ready_replicas: self.ready_replicas(now, engine),
+            signals: self.signals(now, engine).cloned(),
+            signals_at_s: self.readings[engine.index()].at().map(|at| at.as_secs_f64()),
+            signals_error: self.readings[engine.index()].error().map(ToString::to_string),
+            drift: self.drifts[engine.index()]
+                .alarm()
+                .map(|alarm| EngineDrift { ratio: alarm.ratio, since_s: now.saturating_sub(alarm.since).as_secs_f64() }),
+        };
+        self.config.fleet.engine_ids().map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::engines::health::Answer;
+
+    fn measured() -> Measured {
+        Measured::new(Arc::new(crate::config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal")))
+    }
+
+    fn probe(measured: &mut Measured, engine: usize, answer: Answer, times: usize) {
+        for _ in 0..times {
+            measured.probe(Probe { engine: EngineId::of(engine), answer });
+        }
+    }
+
+    #[test]
+    fn silence_of_more_than_half_of_the_capacity_is_not_believed_and_refusal_is() {
+        let mut measured = measured();
+        probe(&mut measured, 0, Answer::Silent, 5);
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
+        assert_eq!((inputs.ready, suspicions.len()), (vec![0, 1, 1], 0));
+        probe(&mut measured, 1, Answer::Silent, 5);
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
+        assert_eq!((inputs.ready, suspicions[0].subject.as_str()), (vec![1, 1, 1], "health probes"));
+        probe(&mut measured, 1, Answer::Refused, 2);
+        assert_eq!(measured.inputs(Duration::ZERO, Vec::new(), None).0.ready, [0, 0, 1]);
+        probe(&mut measured, 0, Answer::Refused, 2);
+        probe(&mut measured, 2, Answer::Refused, 2);
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
+        assert_eq!((inputs.ready, suspicions.len()), (vec![1, 1, 1], 3), "every engine gone is the probe's fault, and says so");
+    }
+
+    #[test]
+    fn an_engine_that_counts_its_live_replicas_is_planned_with_those() {
+        let source =
+            include_str!("../../../../examples/three-regions.toml").replacen("name = \"e2\"", "name = \"e2\"\nreplicas = 4", 1);
+        let mut measured = Measured::new(Arc::new(crate::config::parse(&source).expect("legal")));
+        let mut say = |at_s: u64, live: usize| {
+            let page: String = (0..4).map(|n| format!("smg_worker_health{{worker=\"{n}\"}} {}\n", u8::from(n < live))).collect();
+            let outcome = Ok(crate::probe::from_metrics(page.as_bytes()).expect("known"));
+            let at = Duration::from_secs(at_s);
+            let changed = measured.scrape(at, Scrape { engine: EngineId::of(1), outcome });
+            (changed, measured.inputs(at, Vec::new(), None).0.ready)
+        };
+        assert_eq!(say(0, 3), (true, vec![1, 3, 1]));
+        assert_eq!(say(5, 3), (false, vec![1, 3, 1]));
+        assert_eq!(say(10, 4), (true, vec![1, 4, 1]));
+        assert_eq!(say(15, 1), (true, vec![1, 1, 1]));
+        let later = measured.inputs(Duration::from_secs(31), Vec::new(), None).0.ready;
+        assert_eq!(later, [1, 4, 1], "what is old is not believed");
+    }
+
+    #[test]
+    fn an_engine_whose_probe_and_words_differ_is_named_and_planned_without() {
+        let mut measured = measured();
+        let mut say = |line: &str| {
+            let outcome = Ok(crate::probe::from_metrics(line.as_bytes()).expect("known"));
+            measured.scrape(Duration::ZERO, Scrape { engine: EngineId::of(1), outcome });
+            measured.inputs(Duration::ZERO, Vec::new(), None)
+        };
+        let (inputs, suspicions) = say("smg_worker_health{worker=\"a\"} 0\n");
+        assert_eq!((inputs.ready, suspicions[0].subject.as_str()), (vec![1, 0, 1], "engine e2"));
+        assert!(suspicions[0].finding.contains("counts no live replica"), "{suspicions:?}");
+        assert!(say("smg_worker_health{worker=\"a\"} 1\n").1.is_empty());
+        probe(&mut measured, 1, Answer::Refused, 2);
+        let outcome = Ok(crate::probe::from_metrics(b"vllm:num_requests_running 3\n").expect("known"));
+        measured.scrape(Duration::ZERO, Scrape { engine: EngineId::of(1), outcome });
+        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
+        assert_eq!(inputs.ready, [1, 0, 1]);
+        assert!(suspicions[0].finding.contains("works on requests"), "{suspicions:?}");
+    }
+
+    #[test]
+    fn a_report_that_names_what_is_unknown_changes_nothing() {
+        let mut measured = measured();
+        let report = |cluster: &str, class: &str| DemandReport {
+            cluster: cluster.to_owned(),
+            instance: "p".to_owned(),
+            window_ms: 1_000,
+            arrivals: vec![("chat".to_owned(), 5), (class.to_owned(), 5)],
+            ..DemandReport::default()
+        };
+        assert!(matches!(measured.report(Duration::ZERO, &report("x", "chat")), Err(MeasureError::Cluster(name)) if name == "x"));
+        assert!(matches!(measured.report(Duration::ZERO, &report("b", "y")), Err(MeasureError::Class(name)) if name == "y"));
+        assert!(!measured.clusters(Duration::ZERO)[1].measured);
+    }
+}

@@ -1,0 +1,4 @@
+//! Which controller publishes, and how it publishes.
+
+pub(crate) mod leader;
+pub(crate) mod publisher;

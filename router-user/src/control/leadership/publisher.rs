@@ -1,0 +1,324 @@
+//! Who may publish, under which number, and where to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::clock::unix_ms;
+use crate::config::Config;
+use crate::control::leadership::leader::{Lead, stand};
+use crate::publish::Generation;
+use crate::publish::snapshot::{FORMAT, Snapshot};
+use crate::publish::store::{DirStore, EtcdStore, Held, Reports, Store, StoreError, Term};
+
+/// First and longest pause after etcd gave no answer.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_MOST: Duration = Duration::from_secs(5);
+/// Snapshots of another leader that wait to be taken over; each replaces the one before.
+const QUEUE: usize = 4;
+
+/// The stores of a controller, and its place among its equals.
+pub(crate) struct Publisher {
+    dir: DirStore,
+    etcd: Option<Shared>,
+    published: watch::Sender<Option<Arc<Snapshot>>>,
+    /// Highest generation that anybody is known to hold.
+    seen: watch::Receiver<Generation>,
+    /// Highest generation that was tried. What became of it may be unknown, so it is never used again.
+    used: Generation,
+}
+
+/// What is shared with other controllers.
+struct Shared {
+    store: EtcdStore,
+    lead: watch::Receiver<Lead>,
+    others: mpsc::Receiver<Arc<Snapshot>>,
+    /// The task that stands for election.
+    standing: tokio::task::AbortHandle,
+    /// The term that this controller has prepared for, with the last epoch it opened in it.
+    prepared: Option<Term>,
+}
+
+/// What happened to a controller's place.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// Another leader has published.
+    Adopt(Arc<Snapshot>),
+    /// It may lead now, or no more.
+    Lead,
+    /// Somebody holds a higher generation than any that is known here.
+    Behind,
+}
+
+impl Publisher {
+    /// Opens the stores; goes on from the newest snapshot on this disk. Stands for election where there is an etcd.
+    ///
+    /// Errors: the directory cannot be opened or listed.
+    pub(crate) fn open(config: &Config, etcd: Option<EtcdStore>, seen: &watch::Sender<Generation>) -> Result<Self, StoreError> {
+        let dir = DirStore::open(&config.store.dir)?;
+        let held = dir.latest()?.map(Arc::new);
+        if let Some(held) = &held {
+            tracing::info!(generation = %Generation(held.generation), "going on from the stored snapshot");
+        }
+        // A damaged file's number was somebody's, too.
+        let used = dir.list()?.last().copied().unwrap_or_default();
+        seen.send_if_modified(|highest| std::mem::replace(highest, used.max(*highest)) < used);
+        let published = watch::Sender::new(held);
+        let etcd = etcd.map(|store| {
+            let (lead_sender, lead) = watch::channel(Lead::default());
+            let standing = tokio::spawn(stand(
+                store.clone(),
+                name(config),
+                config.store.lease,
+                seen.subscribe(),
+                published.subscribe(),
+                lead_sender,
+            ));
+            let (sender, others) = mpsc::channel(QUEUE);
+            tokio::spawn(follow(store.clone(), published.subscribe(), sender));
+            Shared { store, lead, others, standing: standing.abort_handle(), prepared: None }
+        });
+        Ok(Self { dir, etcd, published, seen: seen.subscribe(), used })
+    }
+
+    pub(crate) fn dir(&self) -> &DirStore {
+        &self.dir
+    }
+
+    /// Shows data planes that share this controller's directory that it lives.
+    pub(crate) fn show_life(&self) {
+        if let Err(error) = self.dir.show_life() {
+            tracing::debug!(%error, "no sign of life in the directory");
+        }
+    }
+
+    /// What is in force, and everything that will be.
+    pub(crate) fn snapshots(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
+        self.published.subscribe()
+    }
+
+    pub(crate) fn held(&self) -> Option<Arc<Snapshot>> {
+        self.published.borrow().clone()
+    }
+
+    /// `None` when this controller may publish; otherwise who does.
+    pub(crate) fn stands_by(&self) -> Option<String> {
+        let lead = self.etcd.as_ref()?.lead.borrow().clone();
+        match lead {
+            Lead { term: Some(term), .. } if term.until > Instant::now() => None,
+            Lead { other: Some(leader), .. } => Some(format!("{leader} leads")),
+            Lead { error: Some(error), .. } => Some(format!("nobody is known to lead: {error}")),
+            _ => Some("nobody leads yet".to_owned()),
+        }
+    }
+
+    /// Waits for a change.
+    pub(crate) async fn change(&mut self) -> Change {
+        let Some(shared) = &mut self.etcd else {
+            return behind(&mut self.seen).await;
+        };
+        tokio::select! {
+            Some(snapshot) = shared.others.recv() => Change::Adopt(snapshot),
+            Ok(()) = shared.lead.changed() => Change::Lead,
+            change = behind(&mut self.seen) => change,
+        }
+    }
+
+    /// True when somebody holds a generation that this controller, which leads, cannot account for.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.stands_by().is_none() && *self.seen.borrow() > self.highest()
+    }
+
+    fn highest(&self) -> Generation {
+        self.used.max(Generation(self.published.borrow().as_ref().map_or(0, |held| held.generation)))
+    }
+
+    /// Takes over what another leader has published, if it is newer.
+    pub(crate) fn adopt(&mut self, snapshot: &Arc<Snapshot>) {
+        let generation = Generation(snapshot.generation);
+        if self.held().is_some_and(|held| held.generation >= snapshot.generation) {
+            return;
+        }
+        if let Err(error) = self.dir.publish(snapshot) {
+            tracing::warn!(%error, %generation, "another leader's snapshot could not be kept on disk");
+        }
+        self.published.send_replace(Some(Arc::clone(snapshot)));
+        tracing::info!(%generation, "took over what another controller has published");
+    }
+
+    /// What comes before a new leader's first plan: it takes over what the last one left. Returns that one's pins when they are news.
+    ///
+    /// Errors: etcd does not answer; to be tried again.
+    pub(crate) async fn prepare(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(shared) = &self.etcd else { return Ok(None) };
+        let Some(term) = shared.lead.borrow().term.clone() else { return Ok(None) };
+        if shared.prepared.as_ref().is_some_and(|prepared| prepared.is_same_lead(&term)) {
+            return Ok(None);
+        }
+        let store = shared.store.clone();
+        let (newest, pins) = (store.newest().await?, store.pins().await?);
+        let newest_generation = newest.as_ref().map_or(0, |newest| newest.generation);
+        if let Some(newest) = newest {
+            self.adopt(&Arc::new(newest));
+        }
+        if let Some(shared) = &mut self.etcd {
+            shared.prepared = Some(term);
+        }
+        // An etcd that is new, or has lost its data: what is in force belongs there.
+        if let Some(held) = self.held().filter(|held| held.generation > newest_generation) {
+            let reason = format!("etcd did not have generation {}", Generation(held.generation));
+            if let Err(error) = self.publish(Snapshot { reason, ..Snapshot::clone(&held) }).await {
+                if let Some(shared) = &mut self.etcd {
+                    shared.prepared = None;
+                }
+                return Err(error);
+            }
+        }
+        Ok(pins)
+    }
+
+    /// Numbers, seals and publishes `content`. etcd first, where there is one: what it has refused never gets a file.
+    ///
+    /// Errors: it is not published, or (etcd did not answer) may have been; the number is used up then.
+    pub(crate) async fn publish(&mut self, content: Snapshot) -> Result<Arc<Snapshot>, StoreError> {
+        let seen = *self.seen.borrow();
+        let highest = self.highest();
+        let epoch = match &mut self.etcd {
+            None if seen > highest => seen.epoch() + 1,
+            None => highest.epoch(),
+            Some(Shared { store, prepared, .. }) => {
+                let term = prepared.as_mut().ok_or(StoreError::Deposed)?;
+                let foreign = seen.max(highest);
+                if foreign.epoch() > term.epoch || (seen > highest && seen.epoch() == term.epoch) {
+                    *term = store.raise(term, foreign).await?;
+                }
+                term.epoch
+            }
+        };
+        let generation = Generation::after(highest, epoch).ok_or(StoreError::Numbers(highest))?;
+        // Content may come from a snapshot of the format before.
+        let numbered = Snapshot { format: FORMAT, generation: generation.0, published_unix_ms: unix_ms(), ..content };
+        let snapshot = Arc::new(numbered.sealed());
+        snapshot.validate().map_err(|source| StoreError::illegal("a plan", source))?;
+        self.used = generation;
+        match &self.etcd {
+            None => self.dir.publish(&snapshot)?,
+            Some(Shared { store, prepared, .. }) => {
+                store.publish(prepared.as_ref().ok_or(StoreError::Deposed)?, &snapshot).await?;
+                if let Err(error) = self.dir.publish(&snapshot) {
+                    tracing::warn!(%error, %generation, "published, but not kept on this disk");
+                }
+            }
+        }
+        self.published.send_replace(Some(Arc::clone(&snapshot)));
+        Ok(snapshot)
+    }
+
+    /// Keeps the pins where the next leader finds them.
+    ///
+    /// Errors: another controller leads, or etcd does not answer.
+    pub(crate) async fn keep_pins(&self, pins: &[u8]) -> Result<(), StoreError> {
+        match &self.etcd {
+            None => Ok(()),
+            Some(Shared { store, prepared, .. }) => store.keep_pins(prepared.as_ref().ok_or(StoreError::Deposed)?, pins).await,
+        }
+    }
+
+    /// Reads an old generation, from this disk or else from etcd.
+    ///
+    /// Errors: neither has it.
+    pub(crate) async fn read(&self, generation: Generation) -> Result<Snapshot, StoreError> {
+        match (self.dir.read(generation).await, &self.etcd) {
+            (Err(_), Some(shared)) => shared.store.read(generation).await,
+            (found, _) => found,
+        }
+    }
+
+    /// The newest snapshot that is for all, from this disk or from etcd.
+    pub(crate) async fn last_for_all(&self) -> Option<Snapshot> {
+        let own = last_for_all(&self.dir).await;
+        let shared = match &self.etcd {
+            Some(shared) => last_for_all(&shared.store).await,
+            None => None,
+        };
+        own.into_iter().chain(shared).max_by_key(|snapshot| snapshot.generation)
+    }
+
+    /// The demand reports of data planes that report to etcd.
+    pub(crate) fn reports(&self) -> Option<Reports> {
+        self.etcd.as_ref().map(|shared| shared.store.reports())
+    }
+
+    /// Gives up the lead for good, so that another controller takes over at once.
+    pub(crate) async fn resign(&mut self) {
+        let Some(Shared { store, lead, standing, prepared, .. }) = &mut self.etcd else { return };
+        standing.abort();
+        *prepared = None;
+        let term = lead.borrow().term.clone();
+        if let Some(term) = term
+            && let Err(error) = store.resign(&term).await
+        {
+            tracing::warn!(%error, "the lead was not given up; it expires with its lease");
+        }
+    }
+}
+
+async fn last_for_all(store: &impl Store) -> Option<Snapshot> {
+    for generation in store.generations().await.ok()?.into_iter().rev() {
+        if let Ok(snapshot) = store.read(generation).await
+            && snapshot.audience.is_empty()
+        {
+            return Some(snapshot);
+        }
+    }
+    None
+}
+
+async fn behind(seen: &mut watch::Receiver<Generation>) -> Change {
+    match seen.changed().await {
+        Ok(()) => Change::Behind,
+        // Nobody is left to tell of generations.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Follows what other leaders publish, for as long as somebody listens.
+async fn follow(store: EtcdStore, snapshots: watch::Receiver<Option<Arc<Snapshot>>>, others: mpsc::Sender<Arc<Snapshot>>) {
+    let (mut backoff, mut held) = (BACKOFF_FIRST, Held::default());
+    loop {
+        let published = snapshots.borrow().as_ref().map(|snapshot| Held::of(snapshot)).unwrap_or_default();
+        if published.generation > held.generation {
+            held = published;
+        }
+        match store.newer_than(held.clone()).await {
+            Ok(newer) => {
+                backoff = BACKOFF_FIRST;
+                let Some(snapshot) = newer else { continue };
+                held = Held::of(&snapshot);
+                if others.send(snapshot).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot follow etcd");
+                tokio::time::sleep(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MOST);
+            }
+        }
+        if others.is_closed() {
+            return;
+        }
+    }
+}
+
+/// What other controllers and operators call this one.
+fn name(config: &Config) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => "localhost",
+        host => host,
+    };
+    format!("{host}:{} (process {})", config.control.listen.port(), std::process::id())
+}

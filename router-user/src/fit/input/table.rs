@@ -1,0 +1,231 @@
+//! CSV text to numbers, with the place of every mistake.
+//!
+//! Only what tables of numbers need: a header line, commas, no quotes; empty lines and lines that begin with `#` are comments.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::config::suggest;
+
+/// Mistakes reported at once: a file of the wrong kind has one per cell, and nobody reads more than these.
+const MAX_MISTAKES: usize = 20;
+
+/// A column that says whose row it is, for people; it may hold anything.
+const NAMES: &str = "engine";
+
+/// Rows read: a year of one-minute windows is half of it.
+const MAX_ROWS: usize = 1_000_000;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    pub name: &'static str,
+    /// Whether the header must name it and every row fill it.
+    pub required: bool,
+    /// Smallest and largest value.
+    pub range: (f64, f64),
+    /// What a cell is, with its unit.
+    pub wanted: &'static str,
+}
+
+/// One mistake in a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Counts from 1.
+    pub line: usize,
+    /// Name of the column, or its number where it has no name; empty for the line as a whole.
+    pub column: String,
+    pub message: String,
+}
+
+/// Why a file is no table: its mistakes, in the order of their places.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct TableErrors {
+    pub file: String,
+    pub mistakes: Vec<Mistake>,
+    /// How many more there are.
+    pub unlisted: usize,
+}
+
+impl fmt::Display for TableErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Mistake { line, column, message }) in self.mistakes.iter().enumerate() {
+            let (end, comma) = (if index > 0 { "\n" } else { "" }, if column.is_empty() { "" } else { ": column " });
+            write!(f, "{end}{}:{line}{comma}{column}: {message}", self.file)?;
+        }
+        if self.unlisted > 0 {
+            write!(f, "\nand {} more", self.unlisted)?;
+        }
+        Ok(())
+    }
+}
+
+/// Numbers by row and column.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    /// One entry per known column, in the order they were asked for.
+    pub(crate) rows: Vec<Vec<Option<f64>>>,
+    /// Line of each row in the file.
+    pub(crate) lines: Vec<usize>,
+}
+
+/// Reads the text of `file`.
+///
+/// Errors: every mistake, up to a bound; never an empty list.
+pub(crate) fn read(file: &str, text: &str, columns: &[Column]) -> Result<Table, TableErrors> {
+    let mut mistakes = Mistakes { listed: Vec::new(), unlisted: 0 };
+    let mut lines = text
+        .lines()
+        .zip(1..)
+        .map(|(text, line)| (text.trim(), line))
+        .filter(|(text, _)| !text.is_empty() && !text.starts_with('#'));
+    let mut table = Table { rows: Vec::new(), lines: Vec::new() };
+    if let Some((header, line)) = lines.next() {
+        let places = places(header.trim_start_matches('\u{feff}'), line, columns, &mut mistakes);
+        // Under a header that is not understood every cell would be a mistake.
+        if mistakes.listed.is_empty() {
+            for (text, line) in lines {
+                if table.rows.len() == MAX_ROWS {
+                    mistakes.add(line, "", format!("is row {}; wanted {MAX_ROWS} at most", MAX_ROWS + 1));
+                    break;
+                }
+                let row = row(text, line, &places, columns, &mut mistakes);
+                table.rows.push(row);
+                table.lines.push(line);
+            }
+            if table.rows.is_empty() {
+                mistakes.add(line, "", "is the only line; wanted a row of numbers after the header".to_owned());
+            }
+        }
+    } else {
+        mistakes.add(1, "", format!("has no header; wanted {}", header_wanted(columns)));
+    }
+    if mistakes.listed.is_empty() {
+        return Ok(table);
+    }
+    Err(TableErrors { file: file.to_owned(), mistakes: mistakes.listed, unlisted: mistakes.unlisted })
+}
+
+struct Mistakes {
+    listed: Vec<Mistake>,
+    unlisted: usize,
+}
+
+impl Mistakes {
+    fn add(&mut self, line: usize, column: &str, message: String) {
+        if self.listed.len() < MAX_MISTAKES {
+            self.listed.push(Mistake { line, column: column.to_owned(), message });
+        } else {
+            self.unlisted += 1;
+        }
+    }
+}
+
+fn header_wanted(columns: &[Column]) -> String {
+    let names = |required| columns.iter().filter(move |c| c.required == required).map(|c| c.name).collect::<Vec<_>>().join(",");
+    match names(false) {
+        optional if optional.is_empty() => format!("the header {}", names(true)),
+        optional => format!("the header {}, in any order, and any of {optional}", names(true)),
+    }
+}
+
+/// For each cell of a row, which known column it is; `None` for one that is not read.
+fn places(header: &str, line: usize, columns: &[Column], mistakes: &mut Mistakes) -> Vec<Option<usize>> {
+    let mut places: Vec<Option<usize>> = Vec::new();
+    for name in header.split(',').map(str::trim) {
+        match columns.iter().position(|c| c.name == name) {
+            Some(place) if places.contains(&Some(place)) => {
+                mistakes.add(line, &format!("{name:?}"), "comes twice; wanted it once".to_owned())
+            }
+            Some(place) => places.push(Some(place)),
+            None if name == NAMES => places.push(None),
+            None => {
+                let hint = suggest(name, columns.iter().map(|c| c.name));
+                mistakes.add(line, &format!("{name:?}"), format!("is unknown{hint}; wanted {}", header_wanted(columns)));
+            }
+        }
+    }
+    for (place, column) in columns.iter().enumerate() {
+        if column.required && !places.contains(&Some(place)) {
+            mistakes.add(line, &format!("{:?}", column.name), format!("is missing; wanted {}", column.wanted));
+        }
+    }
+    places
+}
+
+fn row(text: &str, line: usize, places: &[Option<usize>], columns: &[Column], mistakes: &mut Mistakes) -> Vec<Option<f64>> {
+    let mut row = vec![None; columns.len()];
+    let cells: Vec<&str> = text.split(',').map(str::trim).collect();
+    if cells.len() != places.len() {
+        mistakes.add(line, "", format!("has {} cells; wanted {}, as many as the header", cells.len(), places.len()));
+        return row;
+    }
+    for (cell, &place) in cells.into_iter().zip(places) {
+        let Some(place) = place else { continue };
+        let column = &columns[place];
+        let name = format!("{:?}", column.name);
+        let (least, most) = column.range;
+        match cell.parse::<f64>() {
+            Ok(value) if value.is_finite() && (least..=most).contains(&value) => row[place] = Some(value),
+            Ok(value) => mistakes.add(line, &name, format!("is {value}; wanted {}, {}", column.wanted, interval(column.range))),
+            Err(_) if cell.is_empty() && !column.required => {}
+            Err(_) if cell.is_empty() => {
+                let message = format!("is empty; wanted {}; leave out a row that measured nothing", column.wanted);
+                mistakes.add(line, &name, message);
+            }
+            Err(_) => {
+                // Enough of the cell to find it by.
+                let cell: String = cell.chars().take(40).collect();
+                mistakes.add(line, &name, format!("is {cell:?}; wanted {}", column.wanted));
+            }
+        }
+    }
+    row
+}
+
+fn interval((least, most): (f64, f64)) -> String {
+    if most == f64::MAX { format!("{least} or more") } else { format!("from {least} to {most}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 3] = [
+        Column { name: "load_rps", required: true, range: (0.0, f64::MAX), wanted: "requests/s" },
+        Column { name: "ttft_ms", required: true, range: (0.0, f64::MAX), wanted: "ms" },
+        Column { name: "hit_frac", required: false, range: (0.0, 1.0), wanted: "a share" },
+    ];
+
+    #[test]
+    fn reads_columns_in_any_order_with_comments_and_gaps() {
+        let table =
+            read("s.csv", "\u{feff}ttft_ms, hit_frac,load_rps\n# a remark\n\n120,,3\r\n130,0.5,4\n", &COLUMNS).expect("a table");
+        assert_eq!(table.rows, [vec![Some(3.0), Some(120.0), None], vec![Some(4.0), Some(130.0), Some(0.5)]]);
+        assert_eq!(table.lines, [4, 5]);
+        let table = read("s.csv", "engine,load_rps,ttft_ms\ne 1,3,120\n", &COLUMNS).expect("a table");
+        assert_eq!(table.rows, [vec![Some(3.0), Some(120.0), None]]);
+    }
+
+    #[test]
+    fn each_mistake_has_its_place_and_the_wanted_form() {
+        let check = |text: &str, wanted: &str| {
+            let error = read("s.csv", text, &COLUMNS).expect_err(wanted).to_string();
+            assert!(error.contains(wanted), "{error:?} lacks {wanted:?}");
+        };
+        check("", "s.csv:1: has no header; wanted the header load_rps,ttft_ms, in any order, and any of hit_frac");
+        check("load_rps,ttft_ms\n", "s.csv:1: is the only line");
+        check("load_rps\n1\n", "s.csv:1: column \"ttft_ms\": is missing; wanted ms");
+        check("load_rps,ttft_ms,hit_fraq\n", "s.csv:1: column \"hit_fraq\": is unknown; did you mean \"hit_frac\"?; wanted");
+        check("load_rps,ttft_ms,load_rps\n", "column \"load_rps\": comes twice");
+        check("load_rps,ttft_ms\n1,2\n1\n", "s.csv:3: has 1 cells; wanted 2");
+        check("load_rps,ttft_ms\n1,x\n", "s.csv:2: column \"ttft_ms\": is \"x\"; wanted ms");
+        check("load_rps,ttft_ms\n1,\n", "s.csv:2: column \"ttft_ms\": is empty");
+        check("load_rps,ttft_ms\n1,NaN\n", "is NaN; wanted ms, 0 or more");
+        check("load_rps,ttft_ms\n1,inf\n", "is inf; wanted ms, 0 or more");
+        check("load_rps,ttft_ms\n-1,2\n", "is -1; wanted requests/s, 0 or more");
+        check("load_rps,ttft_ms,hit_frac\n1,2,1.5\n", "is 1.5; wanted a share, from 0 to 1");
+        check(&format!("load_rps,ttft_ms\n{}", "x,y\n".repeat(30)), "\nand 40 more");
+    }
+}

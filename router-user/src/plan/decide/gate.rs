@@ -1,0 +1,239 @@
+//! Publish or keep: is a new plan worth moving traffic for? Pure.
+//!
+//! Moved traffic loses its caches, so held weights stay unless a plan beats them by more than measurement noise, or they are no longer
+//! legal. The answer carries its reason.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::model::{EngineId, Fleet};
+
+use crate::plan::decide::rollout;
+use crate::plan::decide::rollout::Passage;
+use crate::plan::solve::assemble::with_evaluation;
+use crate::plan::verify::check;
+use crate::plan::verify::check::Violation;
+use crate::plan::{Evaluation, Inputs, Plan, RouteWeight, RouteWeights, evaluate};
+
+/// Share of the mean latency by which a plan must be better than the held weights.
+pub const EPSILON_FRAC: f64 = 1e-3;
+
+/// The same for a plan that turns back a weight which has just gone the other way: demand that wanders and comes back is worth less, what
+/// is really wrong is worth more. Held weights cost at most this much more than the best, for the ten plans that a direction is remembered.
+pub const TURN_EPSILON_FRAC: f64 = 1e-2;
+
+/// Share of all demand by which shed must differ before it counts: the resolution of a measured demand.
+const SHED_FRAC: f64 = 1e-3;
+
+/// A step below this share of the way is not worth a snapshot.
+const LEAST_STEP_FRAC: f64 = 0.02;
+
+/// The same where what is refused has to change: to refuse what fits, or the wrong requests, for many plans is worse than an engine
+/// that is overfilled for as long as data planes take to pull, and a full fleet without headroom has no room to change over in.
+const LEAST_SHED_STEP_FRAC: f64 = 0.5;
+
+/// What to do with a new plan.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    Publish(Reason),
+    /// The plan is wanted for a reason, but the whole way to it would overfill an engine while some data planes have gone it and some
+    /// have not: these weights are on the way, and the next plan goes on from them.
+    Step {
+        reason: Reason,
+        engine: String,
+        frac: f64,
+        weights: Vec<RouteWeights>,
+    },
+    /// The held weights stay, although the plan is better: not even a step towards it has room at this engine.
+    Blocked {
+        reason: Reason,
+        engine: String,
+    },
+    /// The held weights stay: the plan's mean latency is better by only `gain_frac` of theirs.
+    Keep {
+        gain_frac: f64,
+    },
+    /// The held weights stay: the plan is better by `gain_frac`, which is not enough to turn back a weight that has just moved.
+    Rest {
+        gain_frac: f64,
+        route: String,
+        engine: String,
+    },
+}
+
+/// Why a plan is published.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    /// Nothing is held yet.
+    First,
+    /// The held weights break a rule under the present inputs.
+    Illegal(Violation),
+    /// The plan refuses another amount of demand, in requests/s, than the held weights would.
+    Shed { held_rps: f64, plan_rps: f64 },
+    /// The plan's mean latency is better by this share.
+    Better { held_ms: f64, plan_ms: f64, gain_frac: f64 },
+}
+
+/// Decides between the `held` weights and `plan`, both under the `inputs` that the plan was made for.
+///
+/// Held weights that break a rule which the plan cannot keep either (a pin beyond an engine's capacity) are judged by their cost.
+pub fn decide(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, plan: &Plan) -> Decision {
+    let Some(held) = held else {
+        return Decision::Publish(Reason::First);
+    };
+    let before = match check::legal(fleet, inputs, held) {
+        Ok(evaluation) => evaluation,
+        Err(violation) => return Decision::Publish(Reason::Illegal(violation)),
+    };
+    let after = evaluate(fleet, inputs, &plan.weights());
+    if let Some(reason) = shed_differs(fleet, inputs, held, plan, &before, &after) {
+        return safely(fleet, inputs, held, plan, reason);
+    }
+    let gain_frac = if before.cost_ms > 0.0 { 1.0 - after.cost_ms / before.cost_ms } else { 0.0 };
+    // A plan in a hurry replaces what cannot stay, and nothing else.
+    if gain_frac > EPSILON_FRAC && !plan.is_greedy {
+        if let Some(turn) = plan.turn.filter(|_| gain_frac <= TURN_EPSILON_FRAC) {
+            let (cluster, class) = (&fleet.clusters[turn.cluster.index()].name, &fleet.classes[turn.class.index()].name);
+            let engine = fleet.engines[turn.engine.index()].name.clone();
+            return Decision::Rest { gain_frac, route: format!("{cluster} {class}"), engine };
+        }
+        let reason = Reason::Better { held_ms: before.cost_ms, plan_ms: after.cost_ms, gain_frac };
+        return safely(fleet, inputs, held, plan, reason);
+    }
+    Decision::Keep { gain_frac }
+}
+
+/// The plan, or as much of the way to it as overfills no engine while data planes differ.
+fn safely(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], plan: &Plan, reason: Reason) -> Decision {
+    let next = plan.weights();
+    let Passage { frac, engine: Some(engine) } = rollout::passage(fleet, inputs, held, &next) else {
+        return Decision::Publish(reason);
+    };
+    // Who is refused cannot wait for room that a full fleet without headroom never has.
+    let least = if matches!(reason, Reason::Shed { .. }) { LEAST_SHED_STEP_FRAC } else { 0.0 };
+    let (frac, engine) = (frac.max(least), fleet.engines[engine.index()].name.clone());
+    if frac < LEAST_STEP_FRAC {
+        return Decision::Blocked { reason, engine };
+    }
+    let weights = rollout::towards(fleet, held, &next, frac);
+    Decision::Step { reason, engine, frac, weights }
+}
+
+impl Decision {
+    /// What is to be published of `plan`: itself, the weights on the way to it, or nothing.
+    pub fn publishes<'p>(&self, fleet: &Fleet, inputs: &Inputs, plan: &'p Plan) -> Option<Cow<'p, Plan>> {
+        match self {
+            Self::Publish(_) => Some(Cow::Borrowed(plan)),
+            Self::Step { weights, .. } => Some(Cow::Owned(with_weights(fleet, inputs, plan, weights))),
+            Self::Blocked { .. } | Self::Keep { .. } | Self::Rest { .. } => None,
+        }
+    }
+}
+
+/// `plan` with other weights; prices stay the plan's own.
+fn with_weights(fleet: &Fleet, inputs: &Inputs, plan: &Plan, weights: &[RouteWeights]) -> Plan {
+    let mut plan = plan.clone();
+    for (route, new) in plan.routes.iter_mut().zip(weights) {
+        let served = route.demand_rps * (1.0 - new.shed_frac);
+        route.shed_rps = route.demand_rps - served;
+        let share = |&(engine, weight): &(EngineId, f64)| RouteWeight { engine, weight, rps: weight * served };
+        route.weights = new.weights.iter().map(share).collect();
+    }
+    with_evaluation(plan, &evaluate(fleet, inputs, weights))
+}
+
+/// Whether the plan sheds a noticeably different amount, in all or of any one priority.
+fn shed_differs(
+    fleet: &Fleet,
+    inputs: &Inputs,
+    held: &[RouteWeights],
+    plan: &Plan,
+    before: &Evaluation,
+    after: &Evaluation,
+) -> Option<Reason> {
+    let threshold = SHED_FRAC * (before.served_rps + before.shed_rps);
+    let by_priority = |weights: &[RouteWeights]| {
+        let mut shed = vec![0.0; usize::from(u8::MAX) + 1];
+        for route in weights {
+            let priority = fleet.classes[route.class.index()].priority;
+            shed[usize::from(priority)] += route.shed_frac * inputs.demand(route.cluster, route.class);
+        }
+        shed
+    };
+    let (held_shed, plan_shed) = (by_priority(held), by_priority(&plan.weights()));
+    let differs = held_shed.iter().zip(&plan_shed).any(|(held, plan)| (held - plan).abs() > threshold);
+    (differs && threshold > 0.0).then_some(Reason::Shed { held_rps: before.shed_rps, plan_rps: after.shed_rps })
+}
+
+/// Share of the demand that goes elsewhere when `after` replaces `before`: half the sum of all differences, shed included.
+pub fn moved_frac(inputs: &Inputs, before: &[RouteWeights], after: &[RouteWeights]) -> f64 {
+    let rps = |route: &RouteWeights, engine: EngineId| route.weight(engine) * (1.0 - route.shed_frac);
+    let mut moved = 0.0;
+    for new in after {
+        let demand = inputs.demand(new.cluster, new.class);
+        let Some(old) = before.iter().find(|old| (old.cluster, old.class) == (new.cluster, new.class)) else {
+            moved += 2.0 * demand;
+            continue;
+        };
+        let mut engines: Vec<EngineId> = new.weights.iter().chain(&old.weights).map(|&(engine, _)| engine).collect();
+        engines.sort_unstable();
+        engines.dedup();
+        let differences: f64 = engines.into_iter().map(|engine| (rps(new, engine) - rps(old, engine)).abs()).sum();
+        moved += demand * (differences + (new.shed_frac - old.shed_frac).abs());
+    }
+    let total: f64 = inputs.demand_rps.iter().flatten().sum();
+    if total > 0.0 { moved / 2.0 / total } else { 0.0 }
+}
+
+impl Decision {
+    /// Why something is published, or would be; empty where nothing is gained.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Publish(reason) | Self::Blocked { reason, .. } => reason.to_string(),
+            Self::Step { reason, frac, .. } => format!("{:.0} % of the way: {reason}", frac * 100.0),
+            Self::Keep { .. } | Self::Rest { .. } => String::new(),
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Publish(reason) => write!(f, "publish: {reason}"),
+            Self::Step { reason, engine, frac, .. } => {
+                let percent = frac * 100.0;
+                write!(
+                    f,
+                    "publish {percent:.0} % of the way, as more could overfill {engine} until all have the weights: {reason}"
+                )
+            }
+            Self::Blocked { reason, engine } => write!(f, "keep: {engine} has no room to change over, though {reason}"),
+            Self::Keep { gain_frac } => {
+                let limit = EPSILON_FRAC * 100.0;
+                write!(f, "keep: the new plan is better by {:.3} %, moving traffic wants {limit} %", gain_frac * 100.0)
+            }
+            Self::Rest { gain_frac, route, engine } => {
+                let (gain, limit) = (gain_frac * 100.0, TURN_EPSILON_FRAC * 100.0);
+                write!(
+                    f,
+                    "keep: the new plan is better by {gain:.2} %, turning back what {route} has just moved at {engine} wants {limit} %"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::First => write!(f, "nothing was held before"),
+            Self::Illegal(violation) => write!(f, "the held weights are no longer legal: {violation}"),
+            Self::Shed { held_rps, plan_rps } => {
+                write!(f, "the held weights refuse {held_rps:.1} requests/s, the plan {plan_rps:.1}")
+            }
+            Self::Better { held_ms, plan_ms, gain_frac } => {
+                write!(f, "mean latency falls by {:.2} %, from {held_ms:.1} to {plan_ms:.1} ms", gain_frac * 100.0)
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Can the rest serve all demand if a region is lost? A check beside the plan, by flows. Pure.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::Fleet;
+
+use crate::plan::problem::cooldown::Rest;
+use crate::plan::problem::formulation::Problem;
+use crate::plan::solve::max_min;
+use crate::plan::{Inputs, NEGLIGIBLE_RPS};
+
+/// What is left for the present demand without the engines of one region, with no capacity kept free.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegionLoss {
+    pub region: String,
+    /// Demand that would have to be shed, in requests/s.
+    pub shortfall_rps: f64,
+    /// By what share all demand could grow together until something has to be shed; below 0 where something has to be.
+    pub spare_frac: f64,
+}
+
+/// One entry per region that has engines, by name. Memory, budgets of detours and pins are not looked at.
+pub fn region_losses(fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
+    let regions: BTreeSet<&str> = fleet.engines.iter().map(|engine| engine.region.as_str()).collect();
+    let without = |region: &str| {
+        let mut left = Inputs { headroom_frac: 0.0, pins: Vec::new(), ..inputs.clone() };
+        for (ready, engine) in left.ready.iter_mut().zip(&fleet.engines) {
+            if engine.region == region {
+                *ready = 0;
+            }
+        }
+        let problem = Problem::new(fleet, &left, None, &Rest::default());
+        let short = |served: Vec<f64>| problem.demands.iter().zip(served).map(|(demand, served)| demand.rps - served).sum();
+        let shortfall_rps: f64 = max_min::served(&problem).map_or(0.0, short);
+        let shortfall_rps = if shortfall_rps > NEGLIGIBLE_RPS { shortfall_rps } else { 0.0 };
+        RegionLoss { region: region.to_owned(), shortfall_rps, spare_frac: max_min::growth(&problem) - 1.0 }
+    };
+    regions.into_iter().map(without).collect()
+}
+
+impl std::fmt::Display for RegionLoss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { region, shortfall_rps, spare_frac } = self;
+        if *shortfall_rps > 0.0 {
+            return write!(f, "without region {region} {shortfall_rps:.1} requests/s would be shed");
+        }
+        write!(f, "without region {region} all demand is served, and could grow by {:.1} %", spare_frac * 100.0)
+    }
+}

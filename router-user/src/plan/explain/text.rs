@@ -1,0 +1,142 @@
+//! An explanation in sentences, for somebody who has never seen one.
+
+use std::fmt;
+
+use crate::plan::explain::report::gap_percent;
+use crate::plan::explain::weights::{EngineExplanation, Explanation, Hold, Reason, RouteExplanation};
+
+const PREFACE: &str = "\
+Every line below adds up what one more request would cost: its network round trip, its own time in the engine, the delay it causes
+to the others there, and, where an engine is full, the worth of its last place. A plan is best when all engines that a cluster uses
+for a class cost the same at that margin (the price) and every other engine costs more. That is the reason for each weight.
+";
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{PREFACE}")?;
+        let gap = gap_percent(self.gap_frac);
+        write!(f, "{}: {:.1} ms mean latency", self.status, self.latency_ms)?;
+        if self.latency_ms != self.objective_ms {
+            write!(f, ", which costs {:.1} ms by the classes' weights, as does all below", self.objective_ms)?;
+        }
+        writeln!(f, "; no weights are better by more than {gap}")?;
+        for route in &self.routes {
+            write!(f, "\n{route}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for RouteExplanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cluster {}, class {}: {:.1} requests/s", self.cluster, self.class, self.demand_rps)?;
+        match (self.is_price_of_shed, self.shed_rps > 0.0) {
+            (false, _) => writeln!(f, ", price {:.1} ms", self.price_ms)?,
+            (true, true) => {
+                writeln!(f, ", of which {:.1} are shed, because every engine that may serve them is full", self.shed_rps)?;
+            }
+            (true, false) => writeln!(f, "; one more would be shed, here or elsewhere, because the engines are full")?,
+        }
+        let width = self.engines.iter().map(|row| row.engine.len()).max().unwrap_or(0);
+        self.engines.iter().try_for_each(|row| self.engine(f, row, width))
+    }
+}
+
+impl RouteExplanation {
+    fn engine(&self, f: &mut fmt::Formatter<'_>, row: &EngineExplanation, width: usize) -> fmt::Result {
+        write!(f, "  {:width$}  ", row.engine)?;
+        if row.weight > 0.0 {
+            write!(f, "{:>6.2} %  {:>8.2}/s  ", row.weight * 100.0, row.rps)?;
+        } else {
+            write!(f, "{:>6} %  {:>8}    ", "0", "")?;
+        }
+        match (&row.reason, row.terms) {
+            (Reason::NotEligible { why }, _) => writeln!(f, "not eligible: {why}")?,
+            (Reason::Pinned, None) => writeln!(f, "set by an operator, but none of its replicas can take requests")?,
+            (Reason::NotReady, _) | (_, None) => writeln!(f, "not ready: none of its replicas can take requests")?,
+            (reason, Some(terms)) => {
+                write!(f, "{:.1} network + {:.1} own time", terms.network_ms, terms.own_latency_ms)?;
+                write!(f, " {} {:.1} delay to others", sign(terms.externality_ms), terms.externality_ms.abs())?;
+                if terms.churn_ms > 0.0 {
+                    write!(f, " + {:.1} for moving", terms.churn_ms)?;
+                }
+                if terms.memory_ms >= SHOWN_MS {
+                    write!(f, " + {:.1} for its memory", terms.memory_ms)?;
+                }
+                if terms.detour_ms.abs() >= SHOWN_MS {
+                    write!(f, " {} {:.1} for the detour", sign(terms.detour_ms), terms.detour_ms.abs())?;
+                }
+                if self.is_price_of_shed {
+                    write!(f, "{}", if terms.capacity_ms > 0.0 { " + the price of a full engine" } else { "" })?;
+                } else {
+                    if terms.capacity_ms > 0.0 {
+                        write!(f, " + {:.1} for its last place", terms.capacity_ms)?;
+                    }
+                    write!(f, " = {:.1} ms", terms.sum_ms())?;
+                }
+                writeln!(f, "{}", sentence(reason))?;
+            }
+        }
+        match row.held_by {
+            Some(Hold::Capacity { at_rps }) => {
+                writeln!(f, "  {:width$}  {:>20}  full: {at_rps:.1} requests/s is all it may be given", "", "")?;
+            }
+            Some(Hold::Memory { at_rps }) => {
+                let text = format!("its memory is full: at {at_rps:.1} requests/s no more KV caches fit");
+                writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
+            }
+            Some(Hold::Knee { at_rps, more_ms }) => {
+                let text =
+                    format!("held at {at_rps:.1} requests/s, a knee of its profile: beyond, each costs {more_ms:.1} ms more");
+                writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
+            }
+            Some(Hold::Held { at_rps, price_ms }) => {
+                let text = format!("held at {at_rps:.1} requests/s, as before: moving costs {price_ms:.1} ms each");
+                writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
+            }
+            None => {}
+        }
+        if !row.shared_with.is_empty() {
+            let others: Vec<String> = row
+                .shared_with
+                .iter()
+                .take(SHARES_SHOWN)
+                .map(|share| format!("{} {} {:.1}/s", share.cluster, share.class, share.rps))
+                .collect();
+            let more = row.shared_with.len().saturating_sub(SHARES_SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            writeln!(f, "  {:width$}  {:>20}  shared with {}{more}", "", "", others.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// A term below this rounds to nothing.
+const SHOWN_MS: f64 = 0.05;
+
+/// Sharers of an engine that a text names; the JSON form has them all.
+const SHARES_SHOWN: usize = 4;
+
+fn sign(value: f64) -> char {
+    if value < 0.0 { '-' } else { '+' }
+}
+
+fn sentence(reason: &Reason) -> String {
+    match reason {
+        Reason::AtPrice => ", the price: used".to_owned(),
+        Reason::Hurried { by_ms } => format!(": {by_ms:.1} ms from the price, in a plan made without the solver"),
+        Reason::Pinned => ": the weights were set by an operator".to_owned(),
+        Reason::CheapestForFirst => ": no demand yet; a first request costs least here".to_owned(),
+        Reason::AllShed => ": all is shed; what comes through all the same goes here".to_owned(),
+        Reason::Dearer { by_ms } => format!(": dearer by {by_ms:.1} ms"),
+        Reason::NotWorthMoving { saves_ms, price_ms } => {
+            format!(": would save {saves_ms:.1} ms, and moving there costs {price_ms:.1} ms")
+        }
+        Reason::NotNeeded => ": as cheap as what is used, and not needed".to_owned(),
+        Reason::Unresolved { by_ms } => format!(": cheaper by {by_ms:.1} ms, too little to be worth another round"),
+        Reason::FilledByPins => ": pins of others take all of it".to_owned(),
+        Reason::Sliver => ": cheaper, but for too small a share to be worth it".to_owned(),
+        Reason::NotEligible { why } => format!(": not eligible: {why}"),
+        Reason::NotReady => ": not ready".to_owned(),
+    }
+}

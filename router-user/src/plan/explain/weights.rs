@@ -1,0 +1,354 @@
+//! Why every weight is what it is, and why every other engine got nothing.
+//!
+//! At the optimum all engines that a (cluster, class) uses cost the same at the margin, its price, and every other engine costs more.
+//! So each weight is explained by a sum of five terms that comes to the price, and each zero by a mask or by the amount it is dearer.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{ClassId, ClusterId, EngineId, Fleet};
+
+use crate::plan::engine_cost::EngineCost;
+use crate::plan::load::Load;
+use crate::plan::{EngineLoad, Inputs, NEGLIGIBLE_RPS, Plan, ROUNDING_FRAC, Route};
+
+/// Error of a sum of terms against its price, in ms, that an explanation may have.
+pub const TERM_TOLERANCE_MS: f64 = 0.01;
+
+/// The whole plan explained: what `ilb explain --json` prints. Units: ms and requests/s.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    pub status: String,
+    pub objective_ms: f64,
+    /// Mean latency of a served request, in ms: the objective where no class has weights.
+    pub latency_ms: f64,
+    pub gap_frac: f64,
+    pub routes: Vec<RouteExplanation>,
+}
+
+/// One (cluster, class): its price, and every engine of the fleet measured against it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteExplanation {
+    pub cluster: String,
+    pub class: String,
+    pub demand_rps: f64,
+    pub shed_rps: f64,
+    /// What one more request would cost, in ms.
+    pub price_ms: f64,
+    /// Whether that request would have to be shed, so that the price is set by priority and not by latency.
+    pub is_price_of_shed: bool,
+    /// Used engines first, by weight, then the rest, the cheapest first.
+    pub engines: Vec<EngineExplanation>,
+}
+
+/// One engine for one (cluster, class).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineExplanation {
+    pub engine: String,
+    pub weight: f64,
+    pub rps: f64,
+    pub reason: Reason,
+    /// The terms of the delivered marginal cost; none for an engine that cannot serve the class.
+    pub terms: Option<Terms>,
+    /// Their sum, in ms.
+    pub delivered_ms: Option<f64>,
+    /// That sum less the price of the (cluster, class), in ms: 0 for what is used, at least 0 for what is not.
+    pub dearer_ms: Option<f64>,
+    /// What keeps the engine's load from growing, if it is one thing; otherwise the balance of prices does.
+    pub held_by: Option<Hold>,
+    /// The other clusters and classes that load the engine, largest first.
+    pub shared_with: Vec<Share>,
+}
+
+/// What one more request of a class from a cluster costs at an engine, in ms.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Terms {
+    /// One round trip. This and the next two count each ms as often as the class's weights say.
+    pub network_ms: f64,
+    /// What the request itself spends in the engine: TTFT and its tokens.
+    pub own_latency_ms: f64,
+    /// What it costs all other requests of the engine, by slowing it down.
+    pub externality_ms: f64,
+    /// What it costs because the engine is full and something else has to give way.
+    pub capacity_ms: f64,
+    /// What it costs because the engine's KV memory is full.
+    pub memory_ms: f64,
+    /// What it costs, or saves, because its round trip is above, or below, the mean that its cluster has as a budget.
+    pub detour_ms: f64,
+    /// What it costs because requests that went elsewhere before lose their caches. At an engine that gets exactly what the held
+    /// weights send it, anything from nothing (one request less would free nothing) to the whole price of moving (one more would
+    /// have to move) is consistent: the part that its price has room for.
+    pub churn_ms: f64,
+}
+
+/// What an engine's load stops at.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Hold {
+    /// It may be given no more.
+    Capacity { at_rps: f64 },
+    /// The KV caches of its requests fill its memory.
+    Memory { at_rps: f64 },
+    /// Its latency grows faster from here on: beyond, a request costs this much more than the price it has now.
+    Knee { at_rps: f64, more_ms: f64 },
+    /// It has what the held weights send it: neither more nor less is worth the price of moving.
+    Held { at_rps: f64, price_ms: f64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    pub cluster: String,
+    pub class: String,
+    pub rps: f64,
+}
+
+/// Why an engine has its weight, or none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Reason {
+    /// Used: it delivers at the price.
+    AtPrice,
+    /// Used though it costs this much more than the cheapest: the plan was made in a hurry, without the solver.
+    Hurried { by_ms: f64 },
+    /// An operator set the weight, or set others and so left none.
+    Pinned,
+    /// The class has no demand here: the first request would go to the cheapest engine, which is this one.
+    CheapestForFirst,
+    /// All demand is shed, being worth less than what the engines serve; should any come through, it goes where it costs least.
+    AllShed,
+    /// Eligible, but dearer than what is used.
+    Dearer { by_ms: f64 },
+    /// Cheaper than what is used, but by less than the price of moving requests there.
+    NotWorthMoving { saves_ms: f64, price_ms: f64 },
+    /// Eligible and as cheap as what is used: the amounts happen to fit without it.
+    NotNeeded,
+    /// Cheaper than what is used, by less than the rounds of the optimiser resolved before they ended; the plan's gap bounds the loss.
+    Unresolved { by_ms: f64 },
+    /// Pins of others take all it may be given.
+    FilledByPins,
+    /// Cheaper, but its share would have been too small to be worth a way of its own.
+    Sliver,
+    /// Cannot serve the class, whatever it costs.
+    NotEligible { why: String },
+    /// None of its replicas is ready.
+    NotReady,
+}
+
+impl Terms {
+    pub fn sum_ms(&self) -> f64 {
+        self.network_ms
+            + self.own_latency_ms
+            + self.externality_ms
+            + self.capacity_ms
+            + self.memory_ms
+            + self.detour_ms
+            + self.churn_ms
+    }
+}
+
+impl Explanation {
+    /// Keeps only what concerns the named cluster, class and engine; `None` keeps all.
+    pub fn only(mut self, cluster: Option<&str>, class: Option<&str>, engine: Option<&str>) -> Self {
+        let is = |wanted: Option<&str>, name: &str| wanted.is_none_or(|wanted| wanted == name);
+        self.routes.retain(|route| is(cluster, &route.cluster) && is(class, &route.class));
+        for route in &mut self.routes {
+            route.engines.retain(|row| is(engine, &row.engine));
+        }
+        self
+    }
+}
+
+/// Explains `plan`, which must have been made for `fleet` and `inputs`.
+pub fn explain(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Explanation {
+    explain_routes(fleet, inputs, plan, |_| true)
+}
+
+/// The same for the routes that are `wanted`.
+pub fn explain_routes(fleet: &Fleet, inputs: &Inputs, plan: &Plan, wanted: impl Fn(&Route) -> bool) -> Explanation {
+    Explanation {
+        status: plan.status.name().to_owned(),
+        objective_ms: plan.objective_ms,
+        latency_ms: plan.latency_ms,
+        gap_frac: plan.certificate.gap_frac,
+        routes: plan.routes.iter().filter(|route| wanted(route)).map(|route| explain_route(fleet, inputs, plan, route)).collect(),
+    }
+}
+
+/// How many weights above `least_weight`, and eligible zeros, have no reason whose terms come to the price within
+/// [`TERM_TOLERANCE_MS`]. Engines that were planned as one are asked once. What a controller can afford to ask of every plan.
+pub fn unexplained(fleet: &Fleet, inputs: &Inputs, plan: &Plan, least_weight: f64) -> usize {
+    let pools: Vec<&EngineLoad> = plan.engines.iter().filter(|load| load.pool == load.engine).collect();
+    let usable_of: Vec<Vec<&EngineLoad>> = fleet
+        .class_ids()
+        .map(|class| {
+            let may =
+                |load: &&EngineLoad| inputs.ready[load.engine.index()] > 0 && fleet.ineligible(class, load.engine).is_none();
+            pools.iter().copied().filter(may).collect()
+        })
+        .collect();
+    let mut rps_of = vec![(0.0, 0.0); fleet.engines.len()];
+    let mut count = 0;
+    for route in plan.routes.iter().filter(|route| !route.is_pinned && route.demand_rps > NEGLIGIBLE_RPS) {
+        route.weights.iter().for_each(|share| rps_of[share.engine.index()] = (share.weight, share.rps));
+        let class = &fleet.classes[route.class.index()];
+        for load in &usable_of[route.class.index()] {
+            if class.too_far(inputs.rtt_ms[route.cluster.index()][load.engine.index()]).is_some() {
+                continue;
+            }
+            let (weight, rps) = rps_of[load.engine.index()];
+            let off = terms(fleet, inputs, route, load, rps).sum_ms() - route.price_ms;
+            let is_explained = if weight > 0.0 {
+                off.abs() <= TERM_TOLERANCE_MS || rps <= NEGLIGIBLE_RPS || weight <= least_weight
+            } else {
+                off >= -TERM_TOLERANCE_MS || route.pruned.contains(&load.engine) || load.is_filled_by_pins()
+            };
+            count += usize::from(!is_explained);
+        }
+        route.weights.iter().for_each(|share| rps_of[share.engine.index()] = (0.0, 0.0));
+    }
+    count
+}
+
+fn explain_route(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route) -> RouteExplanation {
+    let mut engines: Vec<EngineExplanation> =
+        plan.engines.iter().map(|load| explain_engine(fleet, inputs, plan, route, load)).collect();
+    let last = f64::INFINITY;
+    engines.sort_by(|a, b| {
+        let by_cost = || a.delivered_ms.unwrap_or(last).total_cmp(&b.delivered_ms.unwrap_or(last));
+        b.weight.total_cmp(&a.weight).then_with(by_cost).then_with(|| a.engine.cmp(&b.engine))
+    });
+    RouteExplanation {
+        cluster: fleet.clusters[route.cluster.index()].name.clone(),
+        class: fleet.classes[route.class.index()].name.clone(),
+        demand_rps: route.demand_rps,
+        shed_rps: route.shed_rps,
+        price_ms: route.price_ms,
+        is_price_of_shed: route.shed_rps > 0.0 || route.price_ms > plan.price_limit_ms * fleet.classes[route.class.index()].work,
+        engines,
+    }
+}
+
+fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, load: &EngineLoad) -> EngineExplanation {
+    let share = route.weights.iter().find(|share| share.engine == load.engine);
+    let (weight, rps) = share.map_or((0.0, 0.0), |share| (share.weight, share.rps));
+    let usable = usable(fleet, inputs, route.cluster, route.class, load.engine);
+    let terms = usable.is_ok().then(|| terms(fleet, inputs, route, load, rps));
+    let delivered_ms = terms.map(|terms| terms.sum_ms());
+    let dearer_ms = delivered_ms.map(|delivered| delivered - route.price_ms);
+    let churn_ms = terms.map_or(0.0, |terms| terms.churn_ms);
+    let reason = match usable {
+        _ if route.is_pinned && weight > 0.0 => Reason::Pinned,
+        Err(reason) => reason,
+        Ok(()) if route.is_pinned => Reason::Pinned,
+        Ok(()) if weight == 0.0 && load.is_filled_by_pins() => Reason::FilledByPins,
+        Ok(()) if weight > 0.0 && route.demand_rps <= NEGLIGIBLE_RPS => Reason::CheapestForFirst,
+        Ok(()) if weight > 0.0 && rps <= NEGLIGIBLE_RPS => Reason::AllShed,
+        Ok(()) if weight > 0.0 => match dearer_ms {
+            Some(by_ms) if plan.is_greedy && by_ms.abs() > TERM_TOLERANCE_MS => Reason::Hurried { by_ms },
+            _ => Reason::AtPrice,
+        },
+        Ok(()) => match dearer_ms {
+            Some(by_ms) if by_ms > TERM_TOLERANCE_MS && churn_ms - by_ms > TERM_TOLERANCE_MS => {
+                Reason::NotWorthMoving { saves_ms: churn_ms - by_ms, price_ms: churn_ms }
+            }
+            Some(by_ms) if by_ms > TERM_TOLERANCE_MS => Reason::Dearer { by_ms },
+            Some(by_ms) if by_ms < -TERM_TOLERANCE_MS && route.pruned.contains(&load.engine) => Reason::Sliver,
+            Some(by_ms) if by_ms < -TERM_TOLERANCE_MS => Reason::Unresolved { by_ms: -by_ms },
+            _ => Reason::NotNeeded,
+        },
+    };
+    let shared_with = if weight > 0.0 { shared_with(fleet, plan, route, load.engine) } else { Vec::new() };
+    let held_by = if rps > NEGLIGIBLE_RPS { held_by(fleet, inputs, route, load, rps) } else { None };
+    let engine = fleet.engines[load.engine.index()].name.clone();
+    EngineExplanation { engine, weight, rps, reason, terms, delivered_ms, dearer_ms, held_by, shared_with }
+}
+
+fn held_by(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps: f64) -> Option<Hold> {
+    if route.move_price_ms > 0.0 && keeps(route, load.engine, rps) == Keeps::All {
+        return Some(Hold::Held { at_rps: rps, price_ms: route.move_price_ms });
+    }
+    let cost = EngineCost::new(fleet, inputs, load.engine);
+    if load.load_rps >= load.capacity_rps * (1.0 - ROUNDING_FRAC) {
+        return Some(Hold::Capacity { at_rps: load.capacity_rps });
+    }
+    if load.memory_price_ms > 0.0 && load.memory_rps >= load.capacity_rps * (1.0 - ROUNDING_FRAC) {
+        return Some(Hold::Memory { at_rps: load.load_rps });
+    }
+    let (at_rps, jump_ms) = cost.knee(load.load_rps, load.mix)?;
+    let beyond = cost.marginal_ms(at_rps, load.mix);
+    (jump_ms > TERM_TOLERANCE_MS).then_some(Hold::Knee { at_rps, more_ms: (beyond - load.price_ms).max(0.0) })
+}
+
+/// What a route keeps of what the held weights send to an engine.
+#[derive(Clone, Copy, PartialEq)]
+enum Keeps {
+    /// Less than all of it.
+    Part,
+    All,
+    /// All, and more: or anything, where nothing was held.
+    More,
+}
+
+fn keeps(route: &Route, engine: EngineId, rps: f64) -> Keeps {
+    let held = route.held_rps.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, held)| held);
+    let rounding = NEGLIGIBLE_RPS.max(ROUNDING_FRAC * route.demand_rps);
+    if held == 0.0 || rps > held + rounding {
+        Keeps::More
+    } else if rps < held - rounding {
+        Keeps::Part
+    } else {
+        Keeps::All
+    }
+}
+
+/// Splits the marginal cost of one more request into its terms. They add up to what the plan priced it at, exactly.
+fn terms(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps: f64) -> Terms {
+    let class = &fleet.classes[route.class.index()];
+    let request = Load::of(class);
+    let own_latency_ms = EngineCost::new(fleet, inputs, load.engine).cost_ms(load.load_rps, request);
+    let rtt_ms = inputs.rtt_ms[route.cluster.index()][load.engine.index()];
+    let network_ms = request.ttft * rtt_ms;
+    let detour = |budget_ms: f64| rtt_ms / budget_ms - 1.0;
+    let detour_ms = route.detour_price_ms * fleet.clusters[route.cluster.index()].detour_budget_ms.map_or(0.0, detour);
+    let memory_ms = fleet.profile_of(load.engine).memory(class).unwrap_or(0.0) * load.memory_price_ms;
+    let class_ms = load.class_price_ms[route.class.index()];
+    let capacity_ms = request.work * load.capacity_price_ms;
+    let churn_ms = match keeps(route, load.engine, rps) {
+        Keeps::More => route.move_price_ms,
+        Keeps::All => (route.price_ms - network_ms - class_ms - detour_ms).clamp(0.0, route.move_price_ms),
+        Keeps::Part => 0.0,
+    };
+    Terms {
+        network_ms,
+        own_latency_ms,
+        externality_ms: class_ms - capacity_ms - memory_ms - own_latency_ms,
+        capacity_ms,
+        memory_ms,
+        detour_ms,
+        churn_ms,
+    }
+}
+
+fn usable(fleet: &Fleet, inputs: &Inputs, cluster: ClusterId, class: ClassId, engine: EngineId) -> Result<(), Reason> {
+    if let Some(why) = inputs.ineligible(fleet, cluster, class, engine) {
+        return Err(Reason::NotEligible { why: why.to_string() });
+    }
+    if inputs.ready[engine.index()] == 0 {
+        return Err(Reason::NotReady);
+    }
+    Ok(())
+}
+
+fn shared_with(fleet: &Fleet, plan: &Plan, route: &Route, engine: EngineId) -> Vec<Share> {
+    let others = plan.routes.iter().filter(|other| (other.cluster, other.class) != (route.cluster, route.class));
+    let mut shares: Vec<Share> = others
+        .flat_map(|other| other.weights.iter().map(move |share| (other, share)))
+        .filter(|(_, share)| share.engine == engine && share.rps > NEGLIGIBLE_RPS)
+        .map(|(other, share)| Share {
+            cluster: fleet.clusters[other.cluster.index()].name.clone(),
+            class: fleet.classes[other.class.index()].name.clone(),
+            rps: share.rps,
+        })
+        .collect();
+    shares.sort_by(|a, b| b.rps.total_cmp(&a.rps).then_with(|| (&a.cluster, &a.class).cmp(&(&b.cluster, &b.class))));
+    shares
+}

@@ -1,0 +1,191 @@
+//! Where a problem is linearised, and points on its true curves. Pure.
+
+use crate::plan::NEGLIGIBLE_RPS;
+use crate::plan::load::Load;
+use crate::plan::problem::formulation::{Arc, Problem};
+
+/// Steps that are tried towards a new solution.
+const STEPS: [f64; 8] = [1.0, 0.75, 0.5, 0.25, 0.125, 0.0625, 0.031_25, 0.015_625];
+
+/// Half-width of the first refined breakpoints around the load that held weights make, as a share of capacity: a few times what
+/// demand changes between two plans.
+const HELD_WIDTH_FRAC: f64 = 0.02;
+
+/// Where the program is linearised: one entry per pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    /// What a unit of the pool's work consists of.
+    pub(crate) mix: Vec<Load>,
+    /// TTFT and TBOT, in ms, at which a class's difference from that mix is priced.
+    pub(crate) times_ms: Vec<(f64, f64)>,
+    /// Centre and half-width of the refined breakpoints, in requests/s.
+    pub(crate) focus: Vec<(f64, f64)>,
+}
+
+/// A solution in the fleet's terms.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    /// Requests/s of each arc.
+    pub(crate) flow_rps: Vec<f64>,
+    /// Requests/s shed of each demand.
+    pub(crate) shed_rps: Vec<f64>,
+    /// Marginal cost of each demand, in ms.
+    pub(crate) demand_price_ms: Vec<f64>,
+    /// Marginal cost of load on each pool, in ms, per unit of work of the frame's mix.
+    pub(crate) pool_price_ms: Vec<f64>,
+    /// What each pool is given, pins included.
+    pub(crate) loads: Vec<Load>,
+    /// Marginal cost of memory of each pool, in ms per unit of load, and of each budget, in ms per budget: 0 unless it binds.
+    pub(crate) memory_price_ms: Vec<f64>,
+    pub(crate) budget_price_ms: Vec<f64>,
+    /// What one more moved request/s would save, in ms: 0 unless the limit of movement binds.
+    pub(crate) move_limit_price_ms: f64,
+}
+
+impl Point {
+    /// The point `step` of the way to `other`; the prices are `other`'s.
+    fn towards(&self, other: &Self, step: f64) -> Self {
+        let blend = |from: &[f64], to: &[f64]| from.iter().zip(to).map(|(a, b)| a + step * (b - a)).collect();
+        Self {
+            flow_rps: blend(&self.flow_rps, &other.flow_rps),
+            shed_rps: blend(&self.shed_rps, &other.shed_rps),
+            demand_price_ms: other.demand_price_ms.clone(),
+            pool_price_ms: other.pool_price_ms.clone(),
+            loads: self.loads.iter().zip(&other.loads).map(|(from, to)| from.towards(*to, step)).collect(),
+            memory_price_ms: other.memory_price_ms.clone(),
+            budget_price_ms: other.budget_price_ms.clone(),
+            move_limit_price_ms: other.move_limit_price_ms,
+        }
+    }
+}
+
+impl Problem<'_> {
+    /// The first linearisation. Around the loads that held weights make of the demand, or else of everything: every pool with the
+    /// mix of all that may reach it.
+    pub(crate) fn first_frame(&self) -> Frame {
+        let is_held = !self.demands.is_empty() && self.demands.iter().all(|demand| demand.is_held);
+        let mut loads: Vec<Load> = self.pools.iter().map(|pool| pool.pinned).collect();
+        for arc in &self.arcs {
+            let demand = &self.demands[arc.demand];
+            let amount = if is_held { arc.kept_rps } else { demand.rps };
+            loads[arc.pool].add(demand.request.times(amount));
+        }
+        let around = |at: usize| {
+            let capacity = self.pools[at].cost.capacity_rps;
+            if is_held { (loads[at].work.min(capacity), capacity * HELD_WIDTH_FRAC) } else { (capacity / 2.0, capacity / 2.0) }
+        };
+        let focus: Vec<(f64, f64)> = (0..self.pools.len()).map(around).collect();
+        Frame {
+            mix: loads.iter().map(|load| load.mix().unwrap_or(Load { work: 1.0, ..Load::default() })).collect(),
+            times_ms: self.pools.iter().zip(&focus).map(|(pool, &(load, _))| pool.cost.times_ms(load)).collect(),
+            focus,
+        }
+    }
+
+    /// What `flow_rps`, one per arc, and the pins put on each pool.
+    pub(crate) fn loads(&self, flow_rps: &[f64]) -> Vec<Load> {
+        let mut loads: Vec<Load> = self.pools.iter().map(|pool| pool.pinned).collect();
+        for (arc, &flow) in self.arcs.iter().zip(flow_rps) {
+            loads[arc.pool].add(self.demands[arc.demand].request.times(flow));
+        }
+        loads
+    }
+
+    /// The frame at `point`: its own mix, and breakpoints a quarter as far apart, or following a load that left them.
+    pub(crate) fn refined(&self, frame: &Frame, point: &Point) -> Frame {
+        let mut next = frame.clone();
+        for (at, pool) in self.pools.iter().enumerate() {
+            let load = point.loads[at].work;
+            if load > NEGLIGIBLE_RPS
+                && let Some(mix) = point.loads[at].mix()
+            {
+                next.mix[at] = mix;
+            }
+            next.times_ms[at] = pool.cost.times_ms(load);
+            let (centre, half_width) = frame.focus[at];
+            let moved = (load - centre).abs();
+            let narrow = if moved > half_width * 0.5 { moved } else { half_width / 4.0 };
+            next.focus[at] = (load, narrow.max(pool.cost.capacity_rps * 1e-5));
+        }
+        next
+    }
+
+    /// Cost of `point` on the true curves, in ms x requests/s, shed and movement included.
+    pub(crate) fn cost(&self, point: &Point) -> f64 {
+        let network: f64 = self.arcs.iter().zip(&point.flow_rps).map(|(arc, flow)| arc.cost_ms * flow).sum();
+        let in_engines = self.pools.iter().zip(&point.loads).map(|(pool, &load)| pool.cost.cost_ms(load.work, load));
+        network + in_engines.sum::<f64>() + self.move_cost(point) + self.shed_cost(point)
+    }
+
+    /// The part of [`Self::cost`] that stands for what is shed.
+    pub(crate) fn shed_cost(&self, point: &Point) -> f64 {
+        self.demands.iter().zip(&point.shed_rps).map(|(demand, shed)| demand.shed_price_ms * shed).sum()
+    }
+
+    /// The part of [`Self::cost`] that stands for requests that go elsewhere than before.
+    pub(crate) fn move_cost(&self, point: &Point) -> f64 {
+        self.arcs.iter().zip(&point.flow_rps).map(|(arc, flow)| arc.move_ms * (flow - arc.kept_rps).max(0.0)).sum()
+    }
+
+    /// Requests/s that go elsewhere than held weights would send them.
+    pub(crate) fn moved_rps(&self, point: &Point) -> f64 {
+        let held = self.arcs.iter().zip(&point.flow_rps).filter(|(arc, _)| self.demands[arc.demand].is_held);
+        held.map(|(arc, flow)| (flow - arc.kept_rps).max(0.0)).sum()
+    }
+
+    /// The point from `from` towards `to` with the least true cost, by halving steps; `from` itself if none is better.
+    pub(crate) fn descended(&self, from: Point, to: &Point) -> Point {
+        let steps = STEPS.iter().map(|&step| from.towards(to, step));
+        let (mut least, mut best) = (self.cost(&from), None);
+        for point in steps {
+            let cost = self.cost(&point);
+            if cost < least {
+                (least, best) = (cost, Some(point));
+            }
+        }
+        best.unwrap_or(from)
+    }
+
+    /// Largest change in the price of a request, in ms, if `frame` took the engines' times of `point`.
+    pub(crate) fn mix_shift_ms(&self, frame: &Frame, point: &Point) -> f64 {
+        let shift = |arc: &Arc| {
+            let extra = self.demands[arc.demand].request.beyond(frame.mix[arc.pool]);
+            let ((ttft_ms, tbot_ms), then) = (frame.times_ms[arc.pool], point.loads[arc.pool].work);
+            let (ttft_then, tbot_then) = self.pools[arc.pool].cost.times_ms(then);
+            extra.cost(ttft_then - ttft_ms, tbot_then - tbot_ms).abs()
+        };
+        self.arcs.iter().map(shift).fold(0.0, f64::max)
+    }
+
+    /// KV memory of one request/s of `arc`, in units of load; 0 where memory is no limit.
+    pub(crate) fn memory(&self, arc: &Arc) -> f64 {
+        self.pools[arc.pool].memory.get(self.demands[arc.demand].class.index()).copied().unwrap_or(0.0)
+    }
+
+    /// By how much one request of `arc` exceeds the budget of its cluster, in budgets; 0 where there is none.
+    pub(crate) fn detour(&self, arc: &Arc) -> f64 {
+        self.demands[arc.demand].budget.map_or(0.0, |budget| arc.rtt_ms / self.budgets[budget].mean_ms - 1.0)
+    }
+
+    /// What one request of `arc` costs because memory or a budget binds, in ms.
+    pub(crate) fn limits_ms(&self, point: &Point, arc: &Arc) -> f64 {
+        let budget_ms = self.demands[arc.demand].budget.map_or(0.0, |budget| point.budget_price_ms[budget]);
+        self.memory(arc) * point.memory_price_ms[arc.pool] + self.detour(arc) * budget_ms
+    }
+
+    /// Memory that requests may take of a pool, in units of load.
+    pub(crate) fn memory_room(&self, pool: usize) -> f64 {
+        (self.pools[pool].cost.capacity_rps - self.pools[pool].pinned_memory).max(0.0)
+    }
+
+    /// What one request of `arc` costs besides its share of the pool's load and besides moving, in ms.
+    pub(crate) fn arc_cost_ms(&self, frame: &Frame, arc: &Arc) -> f64 {
+        arc.cost_ms + self.mix_ms(frame, arc.pool, self.demands[arc.demand].request)
+    }
+
+    /// The correction for a request that is another than its work of the pool's mix, in ms.
+    pub(crate) fn mix_ms(&self, frame: &Frame, pool: usize, request: Load) -> f64 {
+        let (ttft_ms, tbot_ms) = frame.times_ms[pool];
+        request.beyond(frame.mix[pool]).cost(ttft_ms, tbot_ms)
+    }
+}

@@ -1,0 +1,168 @@
+//! A problem at a frame as a linear program, and its solution read back. Pure: it knows no solver.
+//!
+//! docs/model.md, sections 2 to 4. Columns: every arc beyond what it has held, shed of each demand, segments of each pool, what every
+//! arc has held, and room for memory, in budgets and under the limit of movement. Rows: demands, pools, memory, budgets, that limit.
+
+use crate::plan::NEGLIGIBLE_RPS;
+use crate::plan::problem::formulation::{Arc, Problem};
+use crate::plan::problem::linearization::{Frame, Point};
+
+/// A linear program in equality form: least cost, columns between 0 and their upper bounds, rows equal to `rhs`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LinearProgram {
+    pub(crate) cost: Vec<f64>,
+    pub(crate) upper: Vec<f64>,
+    /// Where the entries of each column start; one more than there are columns, or none at all.
+    starts: Vec<usize>,
+    entries: Vec<(usize, f64)>,
+    pub(crate) rhs: Vec<f64>,
+}
+
+impl LinearProgram {
+    pub(crate) fn push(&mut self, cost: f64, upper: f64, entries: &[(usize, f64)]) {
+        if self.starts.is_empty() {
+            self.starts.push(0);
+        }
+        self.cost.push(cost);
+        self.upper.push(upper);
+        self.entries.extend_from_slice(entries);
+        self.starts.push(self.entries.len());
+    }
+
+    pub(crate) fn columns(&self) -> usize {
+        self.cost.len()
+    }
+
+    /// `(row, coefficient)` of a column.
+    pub(crate) fn entries(&self, column: usize) -> &[(usize, f64)] {
+        &self.entries[self.starts[column]..self.starts[column + 1]]
+    }
+
+    /// What one unit of a column costs beyond what `prices` of the rows pay for it.
+    pub(crate) fn reduced_cost(&self, column: usize, prices: &[f64]) -> f64 {
+        self.entries(column).iter().fold(self.cost[column], |cost, &(row, coefficient)| cost - coefficient * prices[row])
+    }
+
+    /// Whether the two differ in nothing but costs, bounds and right-hand sides.
+    pub(crate) fn has_shape_of(&self, other: &Self) -> bool {
+        self.rhs.len() == other.rhs.len() && self.starts == other.starts && self.entries == other.entries
+    }
+}
+
+/// Where each kind of row begins; the limit of movement is the last one.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows {
+    pub(crate) pool: usize,
+    /// Of each pool whose memory is a limit.
+    memory_of: Vec<Option<usize>>,
+    pub(crate) memory: usize,
+    pub(crate) budget: usize,
+    pub(crate) moved: usize,
+}
+
+impl Problem<'_> {
+    pub(crate) fn rows(&self) -> Rows {
+        let (pool, memory) = (self.demands.len(), self.demands.len() + self.pools.len());
+        let mut budget = memory;
+        let mut next = |pool: &crate::plan::problem::pools::Pool<'_>| {
+            let is_limit = !pool.memory.is_empty();
+            budget += usize::from(is_limit);
+            is_limit.then_some(budget - 1)
+        };
+        let memory_of = self.pools.iter().map(&mut next).collect();
+        Rows { pool, memory_of, memory, budget, moved: budget + self.budgets.len() }
+    }
+
+    /// What a request of `arc` takes of its demand, pool, memory and budget.
+    pub(crate) fn entries(&self, rows: &Rows, arc: &Arc, entries: &mut Vec<(usize, f64)>) {
+        entries.clear();
+        let demand = &self.demands[arc.demand];
+        entries.extend([(arc.demand, 1.0), (rows.pool + arc.pool, demand.request.work)]);
+        if let Some(row) = rows.memory_of[arc.pool] {
+            entries.push((row, self.memory(arc)));
+        }
+        if let Some(budget) = demand.budget {
+            entries.push((rows.budget + budget, self.detour(arc)));
+        }
+    }
+
+    /// Room in memory, as columns and right-hand sides.
+    pub(crate) fn push_memory(&self, rows: &Rows, program: &mut LinearProgram) {
+        for (at, row) in rows.memory_of.iter().enumerate() {
+            if let Some(row) = *row {
+                program.push(0.0, f64::INFINITY, &[(row, 1.0)]);
+                program.rhs.push(self.memory_room(at));
+            }
+        }
+    }
+
+    pub(crate) fn program(&self, frame: &Frame) -> LinearProgram {
+        let rows = self.rows();
+        let mut program = LinearProgram::default();
+        let mut entries = Vec::new();
+        for arc in &self.arcs {
+            self.entries(&rows, arc, &mut entries);
+            if self.move_limit_rps.is_some() && self.demands[arc.demand].is_held {
+                entries.push((rows.moved, 1.0));
+            }
+            let upper = if arc.is_pruned { 0.0 } else { f64::INFINITY };
+            program.push(self.arc_cost_ms(frame, arc) + arc.move_ms, upper, &entries);
+        }
+        for (row, demand) in self.demands.iter().enumerate() {
+            program.push(demand.shed_price_ms, demand.shed_most_rps, &[(row, 1.0)]);
+        }
+        for (at, pool) in self.pools.iter().enumerate() {
+            let (around, half_width) = frame.focus[at];
+            for segment in pool.cost.segments(pool.pinned.work, frame.mix[at], around, half_width) {
+                program.push(segment.slope_ms, segment.width_rps, &[(rows.pool + at, -1.0)]);
+            }
+        }
+        for arc in self.arcs.iter().filter(|arc| arc.kept_rps > 0.0) {
+            self.entries(&rows, arc, &mut entries);
+            program.push(self.arc_cost_ms(frame, arc), if arc.is_pruned { 0.0 } else { arc.kept_rps }, &entries);
+        }
+        program.rhs = self.demands.iter().map(|demand| demand.rps - demand.shed_rps).collect();
+        program.rhs.resize(rows.memory, 0.0);
+        self.push_memory(&rows, &mut program);
+        for (at, budget) in self.budgets.iter().enumerate() {
+            program.push(0.0, f64::INFINITY, &[(rows.budget + at, 1.0)]);
+            program.rhs.push(budget.excess);
+        }
+        if let Some(limit) = self.move_limit_rps {
+            program.push(0.0, f64::INFINITY, &[(rows.moved, 1.0)]);
+            program.rhs.push(limit);
+        }
+        program
+    }
+
+    /// Reads a solution of [`Self::program`]: column values, and row duals as costs of one more unit on the right-hand side.
+    pub(crate) fn point(&self, frame: &Frame, values: &[f64], duals: &[f64]) -> Point {
+        let segments: usize = self.pools.iter().map(|pool| pool.cost.segment_count()).sum();
+        let mut flow_rps: Vec<f64> = values[..self.arcs.len()].iter().map(|value| value.max(0.0)).collect();
+        let kept = values[self.arcs.len() + self.demands.len() + segments..].iter();
+        let held = self.arcs.iter().enumerate().filter(|(_, arc)| arc.kept_rps > 0.0);
+        for ((at, _), value) in held.zip(kept) {
+            flow_rps[at] += value.max(0.0);
+        }
+        let shed = values[self.arcs.len()..][..self.demands.len()].iter().zip(&self.demands);
+        let shed_rps = shed.map(|(value, demand)| demand.shed_rps + value.max(0.0)).collect();
+        let loads = self.loads(&flow_rps);
+        let mut pool_price_ms: Vec<f64> = duals[self.demands.len()..][..self.pools.len()].iter().map(|dual| -dual).collect();
+        for ((pool, price), (load, &mix)) in self.pools.iter().zip(&mut pool_price_ms).zip(loads.iter().zip(&frame.mix)) {
+            // The dual of a pool without free load is not unique: take the true cost of the first request.
+            let pinned_rps = pool.pinned.work;
+            let is_idle = load.work - pinned_rps <= NEGLIGIBLE_RPS;
+            if is_idle && pool.cost.capacity_rps > pinned_rps {
+                *price = pool.cost.marginal_ms(pinned_rps, mix);
+            }
+        }
+        let demand_price_ms = duals[..self.demands.len()].to_vec();
+        // More room of any kind can only make the program cheaper.
+        let rows = self.rows();
+        let price = |row: usize| (-duals[row]).max(0.0);
+        let memory_price_ms = rows.memory_of.iter().map(|row| row.map_or(0.0, price)).collect();
+        let budget_price_ms = (rows.budget..rows.moved).map(price).collect();
+        let move_limit_price_ms = duals.get(rows.moved).map_or(0.0, |dual| (-dual).max(0.0));
+        Point { flow_rps, shed_rps, demand_price_ms, pool_price_ms, loads, memory_price_ms, budget_price_ms, move_limit_price_ms }
+    }
+}

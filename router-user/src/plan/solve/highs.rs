@@ -1,0 +1,312 @@
+//! Linear programs solved by HiGHS: beside `fit/quantile` the only file that names it.
+//!
+//! Primal simplex on one thread without presolve, from a point that is feasible (`start`), on the columns that may pay (`select`): what
+//! a new column or a refined curve takes is a few steps, where the dual simplex, which needs prices that fit, began anew. The status is
+//! believed only when it says "no"; a "yes" is checked by the caller (`check`), since a warm start can report a worse point as optimal
+//! (ERGO-Code/HiGHS issue 3194). What fails is solved again from nothing, whole, and by the dual simplex.
+
+use std::num::NonZeroU32;
+
+use highs::{ColProblem, HighsModelStatus, HighsSolutionStatus, Model, Sense};
+use highs_sys as sys;
+use thiserror::Error;
+
+use crate::plan::problem::lp::LinearProgram;
+use crate::plan::solve::columns::Selection;
+use crate::plan::solve::warm_start::{Standing, Start};
+
+/// What a column that is not shown may pay, as a share of the largest price: the tenth of what the certificate forgives.
+const PRICE_TOLERANCE: f64 = 1e-7;
+
+/// Why there is no solution.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum SolveError {
+    #[error("solver refused the program: {reason}")]
+    Refused { reason: String },
+    #[error("solver stopped with status {status}, wanted an optimal point within {budget_s} s")]
+    Stopped { status: String, budget_s: f64 },
+}
+
+/// Values of the columns, and cost of one more unit on the right-hand side of each row.
+#[derive(Clone, Debug)]
+pub(crate) struct Solution {
+    pub(crate) values: Vec<f64>,
+    pub(crate) duals: Vec<f64>,
+}
+
+/// A program on its way through several rounds.
+#[derive(Debug)]
+pub(crate) struct Solver {
+    model: Option<Model>,
+    program: LinearProgram,
+    selection: Selection,
+    budget_s: f64,
+}
+
+impl Solver {
+    /// `budget_s` is the time that all solves of the model may take together.
+    ///
+    /// Errors: [`SolveError::Refused`] for a program with a number the solver does not take.
+    pub(crate) fn new(program: LinearProgram, start: &Start, budget_s: f64) -> Result<Self, SolveError> {
+        let selection = Selection::first(&program, start);
+        let mut solver = Self::with(program, selection, budget_s)?;
+        solver.start_from(&start.columns, &start.rows);
+        Ok(solver)
+    }
+
+    /// From nothing, with every column.
+    pub(crate) fn whole(program: LinearProgram, budget_s: f64) -> Result<Self, SolveError> {
+        let selection = Selection::all(&program);
+        let mut solver = Self::with(program, selection, budget_s)?;
+        if let Some(model) = &mut solver.model {
+            set(model, "simplex_strategy", DUAL)?;
+        }
+        Ok(solver)
+    }
+
+    fn with(program: LinearProgram, selection: Selection, budget_s: f64) -> Result<Self, SolveError> {
+        let mut problem = ColProblem::new();
+        let rows: Vec<_> = selection.rhs(&program).into_iter().map(|rhs| problem.add_row(rhs..=rhs)).collect();
+        for &column in selection.shown() {
+            let entries = program.entries(column).iter().map(|&(row, coefficient)| (rows[row], coefficient));
+            problem.add_column(program.cost[column], 0.0..=program.upper[column], entries);
+        }
+        let mut model = problem
+            .try_optimise(Sense::Minimise)
+            .map_err(|status| SolveError::Refused { reason: format!("{status:?} while it was loaded") })?;
+        model.make_quiet();
+        model.set_threads(NonZeroU32::MIN);
+        for (option, value) in [("presolve", "off"), ("parallel", "off"), ("solver", "simplex")] {
+            set(&mut model, option, value)?;
+        }
+        set(&mut model, "simplex_strategy", PRIMAL)?;
+        set(&mut model, "time_limit", budget_s)?;
+        Ok(Self { model: Some(model), program, selection, budget_s })
+    }
+
+    /// The program as it is now: what a solution has to be checked against.
+    pub(crate) fn program(&self) -> &LinearProgram {
+        &self.program
+    }
+
+    /// Replaces costs, bounds and right-hand sides by those of `program`, which must have the same shape, and goes on from `start`, or
+    /// from where the last solve ended.
+    ///
+    /// Errors: [`SolveError::Refused`] for a number the solver does not take.
+    pub(crate) fn edit(&mut self, program: LinearProgram, start: Option<&Start>) -> Result<(), SolveError> {
+        assert!(self.program.has_shape_of(&program), "an edit keeps rows and columns");
+        self.program = program;
+        let known = self.selection.shown().len();
+        if let Some(start) = start {
+            self.selection.restart(&self.program, start);
+        }
+        let Some(model) = &mut self.model else { return Ok(()) };
+        let (highs, shown) = (model.as_mut_ptr(), &self.selection.shown()[..known]);
+        let mut statuses = Vec::new();
+        if !shown.is_empty() {
+            let last = shown.len() as sys::HighsInt - 1; // bounded by the fleet
+            let of = |values: &[f64]| -> Vec<f64> { shown.iter().map(|&column| values[column]).collect() };
+            let (cost, lower, upper) = (of(&self.program.cost), vec![0.0; shown.len()], of(&self.program.upper));
+            // SAFETY: `highs` is the live instance that `model` owns, used by this thread alone; the range is all of its
+            // columns, and the array has one finite or infinite number for each. The same holds for the next call.
+            statuses.push(unsafe { sys::Highs_changeColsCostByRange(highs, 0, last, cost.as_ptr()) });
+            // SAFETY: as above.
+            statuses.push(unsafe { sys::Highs_changeColsBoundsByRange(highs, 0, last, lower.as_ptr(), upper.as_ptr()) });
+        }
+        // A warning is about numbers that it rounds, which `check` would find if it mattered.
+        if statuses.contains(&sys::STATUS_ERROR) {
+            self.model = None;
+            return Err(SolveError::Refused { reason: "an edited number".to_owned() });
+        }
+        self.show(known)?;
+        if let Some(start) = start {
+            self.start_from(&start.columns, &start.rows);
+        }
+        Ok(())
+    }
+
+    /// Starts the next solve from there: a standing for every column and row of the program.
+    ///
+    /// The solver repairs what does not make a basis; a start it cannot use is no start, and costs nothing but time.
+    fn start_from(&mut self, columns: &[Standing], rows: &[Standing]) {
+        let Some(model) = &mut self.model else { return };
+        let columns: Vec<sys::HighsInt> = self.selection.shown().iter().map(|&column| status(columns[column])).collect();
+        let rows: Vec<sys::HighsInt> = rows.iter().map(|&row| status(row)).collect();
+        // SAFETY: the instance is live and owned by `model`; both arrays have one entry per column and per row.
+        unsafe { sys::Highs_setBasis(model.as_mut_ptr(), columns.as_ptr(), rows.as_ptr()) };
+    }
+
+    /// How columns and rows stood when the last solve ended; `None` if there was none.
+    pub(crate) fn standing(&self) -> Option<(Vec<Standing>, Vec<Standing>)> {
+        let model = self.model.as_ref()?;
+        let shown = self.selection.shown();
+        let stays = |column: usize| if self.selection.was_full(column) { Standing::Upper } else { Standing::Lower };
+        // What is shown next is not in the model yet, and stands as it stayed.
+        let mut of_columns: Vec<sys::HighsInt> = shown.iter().map(|&column| status(stays(column))).collect();
+        let mut of_rows = vec![AT_LOWER; self.program.rhs.len()];
+        // SAFETY: the instance is live and owned by `model`; the call writes one status for each of its columns, of which there are
+        // at most as many as are shown, and of its rows.
+        let result = unsafe { sys::Highs_getBasis(model.as_ptr(), of_columns.as_mut_ptr(), of_rows.as_mut_ptr()) };
+        let standing = |status: sys::HighsInt| match status {
+            BASIC => Standing::Basic,
+            AT_UPPER => Standing::Upper,
+            _ => Standing::Lower,
+        };
+        let mut columns: Vec<Standing> = (0..self.program.columns()).map(stays).collect();
+        for (&column, status) in shown.iter().zip(of_columns) {
+            columns[column] = standing(status);
+        }
+        (result != sys::STATUS_ERROR).then(|| (columns, of_rows.into_iter().map(standing).collect()))
+    }
+
+    /// Solves for the columns shown, and goes on as long as another one would pay.
+    ///
+    /// Errors: [`SolveError::Stopped`] without an optimal point; the solver then has to be made anew.
+    pub(crate) fn solve(&mut self) -> Result<Solution, SolveError> {
+        loop {
+            let found = self.solve_shown();
+            let known = self.selection.shown().len();
+            let has_more = match &found {
+                Ok((_, prices)) => {
+                    let largest = prices.iter().fold(1.0_f64, |most, price| most.max(price.abs()));
+                    self.selection.extend(&self.program, prices, PRICE_TOLERANCE * largest)
+                }
+                // What is not shown may be what is in the way.
+                Err(_) => self.selection.extend_by_pieces(&self.program),
+            };
+            if !has_more {
+                let (values, duals) = found?;
+                let stays = |column| self.selection.stays_at(&self.program, column);
+                let mut whole: Vec<f64> = (0..self.program.columns()).map(stays).collect();
+                for (&column, value) in self.selection.shown().iter().zip(values) {
+                    whole[column] = value;
+                }
+                return Ok(Solution { values: whole, duals });
+            }
+            let standing = self.standing();
+            self.show(known)?;
+            if let Some((columns, rows)) = standing {
+                self.start_from(&columns, &rows);
+            }
+        }
+    }
+
+    /// Values of the columns shown, and prices of the rows.
+    fn solve_shown(&mut self) -> Result<(Vec<f64>, Vec<f64>), SolveError> {
+        let stopped = |status| SolveError::Stopped { status, budget_s: self.budget_s };
+        let model = self.model.take().ok_or_else(|| SolveError::Refused { reason: "it failed before".to_owned() })?;
+        let solved = model.try_solve().map_err(|status| stopped(format!("{status:?}")))?;
+        // A time-out is no error to HiGHS, and its status alone does not tell whether there is a point: both are asked.
+        let (status, primal) = (solved.status(), solved.primal_solution_status());
+        let solution = solved.get_solution();
+        if status == HighsModelStatus::Optimal && primal == HighsSolutionStatus::Feasible {
+            self.model = Some(Model::from(solved));
+            return Ok((solution.columns().to_vec(), solution.dual_rows().to_vec()));
+        }
+        if status == HighsModelStatus::Infeasible {
+            self.model = Some(Model::from(solved));
+        }
+        Err(stopped(format!("{status:?}, {primal:?} point")))
+    }
+
+    /// Gives the solver the columns selected from the `known`th on, and rows without what the others contribute.
+    fn show(&mut self, known: usize) -> Result<(), SolveError> {
+        let Some(model) = &mut self.model else { return Ok(()) };
+        let new = &self.selection.shown()[known..];
+        let of = |values: &[f64]| -> Vec<f64> { new.iter().map(|&column| values[column]).collect() };
+        let (cost, lower, upper) = (of(&self.program.cost), vec![0.0; new.len()], of(&self.program.upper));
+        let (mut starts, mut rows, mut coefficients) = (Vec::new(), Vec::new(), Vec::new());
+        for &column in new {
+            starts.push(rows.len() as sys::HighsInt);
+            for &(row, coefficient) in self.program.entries(column) {
+                rows.push(row as sys::HighsInt);
+                coefficients.push(coefficient);
+            }
+        }
+        let (highs, columns, entries) = (model.as_mut_ptr(), new.len() as sys::HighsInt, rows.len() as sys::HighsInt);
+        let mut statuses = Vec::new();
+        if columns > 0 {
+            // SAFETY: the instance is live and owned by `model`; the arrays have the lengths that are given beside them, starts grow
+            // and lie within the entries, and rows are rows of the model.
+            statuses.push(unsafe {
+                sys::Highs_addCols(
+                    highs,
+                    columns,
+                    cost.as_ptr(),
+                    lower.as_ptr(),
+                    upper.as_ptr(),
+                    entries,
+                    starts.as_ptr(),
+                    rows.as_ptr(),
+                    coefficients.as_ptr(),
+                )
+            });
+        }
+        let rhs = self.selection.rhs(&self.program);
+        if !rhs.is_empty() {
+            let last = rhs.len() as sys::HighsInt - 1;
+            // SAFETY: the instance is live and unshared as above; the range is all of its rows, each with a number in the array.
+            statuses.push(unsafe { sys::Highs_changeRowsBoundsByRange(highs, 0, last, rhs.as_ptr(), rhs.as_ptr()) });
+        }
+        if statuses.contains(&sys::STATUS_ERROR) {
+            self.model = None;
+            return Err(SolveError::Refused { reason: "a number of a column or row".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+const DUAL: i32 = 1;
+const PRIMAL: i32 = 4;
+
+const AT_LOWER: sys::HighsInt = 0;
+const BASIC: sys::HighsInt = 1;
+const AT_UPPER: sys::HighsInt = 2;
+
+fn status(standing: Standing) -> sys::HighsInt {
+    match standing {
+        Standing::Lower => AT_LOWER,
+        Standing::Basic => BASIC,
+        Standing::Upper => AT_UPPER,
+    }
+}
+
+fn set<V: highs::HighsOptionValue>(model: &mut Model, option: &str, value: V) -> Result<(), SolveError> {
+    model.try_set_option(option, value).map_err(|error| SolveError::Refused { reason: format!("option {option}: {error}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(costs: [f64; 2], upper: [f64; 2], rhs: f64) -> LinearProgram {
+        let mut program = LinearProgram::default();
+        program.rhs = vec![rhs];
+        costs.iter().zip(upper).for_each(|(&cost, upper)| program.push(cost, upper, &[(0, 1.0)]));
+        program
+    }
+
+    #[test]
+    fn duals_are_the_cost_of_one_more_and_edits_keep_the_model() {
+        // Ten units, of which the cheap column carries six at most.
+        let mut solver = Solver::whole(program([2.0, 5.0], [6.0, 100.0], 10.0), 10.0).expect("a model");
+        let solution = solver.solve().expect("a solution");
+        assert_eq!((solution.values, solution.duals), (vec![6.0, 4.0], vec![5.0]));
+        let mut edited = |costs, upper, rhs| {
+            solver.edit(program(costs, upper, rhs), None).expect("numbers");
+            let solution = solver.solve().expect("a solution");
+            (solution.values, solution.duals)
+        };
+        assert_eq!(edited([2.0, 5.0], [50.0, 100.0], 10.0), (vec![10.0, 0.0], vec![2.0]));
+        assert_eq!(edited([7.0, 5.0], [50.0, 100.0], 10.0), (vec![0.0, 10.0], vec![5.0]));
+        assert_eq!(edited([7.0, 5.0], [50.0, 100.0], 12.0), (vec![0.0, 12.0], vec![5.0]), "another demand");
+    }
+
+    #[test]
+    fn a_program_without_a_point_is_an_error_and_stays_one() {
+        let mut solver = Solver::whole(program([1.0, 1.0], [3.0, 3.0], 10.0), 10.0).expect("a model");
+        let error = solver.solve().expect_err("6 are not 10");
+        assert!(error.to_string().contains("Infeasible"), "{error}");
+        assert!(solver.solve().is_err());
+    }
+}

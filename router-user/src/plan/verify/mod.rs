@@ -1,0 +1,3 @@
+//! The check of a plan, independent of the solver.
+
+pub mod check;

@@ -1,0 +1,357 @@
+//! One client connection: request after request, in order, each answered before the next is read.
+
+use std::future::poll_fn;
+use std::net::TcpStream;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::io::{Connection, Stream};
+use crate::proxy::http1::chunk;
+use crate::proxy::http1::head;
+use crate::proxy::http1::head::Length;
+use crate::proxy::http1::request;
+use crate::proxy::http1::request::{Method, Request};
+use crate::proxy::reply;
+use crate::proxy::reply::{Api, Problem};
+use crate::proxy::route;
+use crate::proxy::stats::Outcome;
+use crate::proxy::timers::Deadline;
+use crate::proxy::worker::{BodyRoom, Worker};
+
+/// Bytes a client may send ahead while its request is being answered. They are read so that its end is seen behind them.
+const AHEAD_MAX: usize = 64 << 10;
+/// Time for a client to read a refusal and to stop sending, before its connection is closed under it.
+const LINGER: Duration = Duration::from_secs(2);
+/// Bytes that are read and dropped meanwhile.
+const LINGER_BYTES: usize = 4 << 20;
+/// Bodies up to this size are copied behind the head: one copy is cheaper than a second part in a send.
+pub(crate) const JOIN_MAX: usize = 4 << 10;
+/// What is kept of a buffer between requests.
+const KEPT_MAX: usize = 64 << 10;
+
+/// How a connection goes on after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Again,
+    Close,
+    /// Close, but not before the client has had a chance to read what it was told.
+    Linger,
+    /// Close so that the client cannot take it for a regular end.
+    Reset,
+}
+
+/// Where the body of the request at hand is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyAt {
+    /// Bytes of the client's input that belong to the request.
+    pub(crate) held: usize,
+    /// Of those, where the body starts; the whole input up to `held` from there is the body.
+    start: usize,
+    /// The body was chunked and is in a buffer of its own.
+    is_own: bool,
+}
+
+pub(crate) struct Session<'w, S: Stream> {
+    pub(crate) worker: &'w Rc<Worker<S>>,
+    pub(crate) client: Connection<S>,
+    pub(crate) deadline: Deadline,
+    /// The request as engines get it.
+    pub(crate) wire: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+    /// What goes to the client next.
+    pub(crate) out: Vec<u8>,
+}
+
+/// Serves a client connection to its end.
+pub(crate) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream) {
+    let client = match Connection::adopt(socket) {
+        Ok(client) => client,
+        Err(error) => {
+            tracing::warn!(%error, "failed to take over a client connection");
+            return;
+        }
+    };
+    let deadline = worker.timers.deadline();
+    let mut session = Session { worker, client, deadline, wire: Vec::new(), body: Vec::new(), out: Vec::new() };
+    loop {
+        match session.request().await {
+            Next::Again => session.tidy(),
+            Next::Close => return,
+            Next::Linger => return session.linger().await,
+            Next::Reset => return session.client.reset(),
+        }
+    }
+}
+
+/// What ends the wait for more of a request.
+enum Wait {
+    Filled,
+    Gone,
+    Expired,
+    Stopping,
+}
+
+impl<S: Stream> Session<'_, S> {
+    /// One request, from its first byte to the last of its answer.
+    async fn request(&mut self) -> Next {
+        let head_length = match self.head().await {
+            Ok(length) => length,
+            Err(next) => return next,
+        };
+        let worker = self.worker;
+        worker.stats.requests.add(1);
+        let parsed = request::parse(&self.client.input()[..head_length], worker.config.head_fields_max, &mut self.wire, |out| {
+            worker.request_id(out)
+        });
+        let request = match parsed {
+            Ok(request) => request,
+            Err(error) => return self.refuse(Problem::head(error), None, 0).await,
+        };
+        let mut room = worker.body_room();
+        let body = match self.body(&request, head_length, &mut room).await {
+            Ok(body) => body,
+            Err(Ended::Gone) => {
+                worker.stats.count(Outcome::ClientGone);
+                return Next::Close;
+            }
+            Err(Ended::Refused(problem)) => return self.refuse(problem, Some(&request), 0).await,
+        };
+        let target = std::str::from_utf8(&self.wire[request.target.clone()]).expect("a parsed target is ASCII");
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        let view = worker.view();
+        if let Some(answer) = route::local(&request, path, view.as_ref().map(|v| &*v.routes)) {
+            return match answer {
+                Ok((content_type, body_bytes)) => self.answer(content_type, &body_bytes, &request, body.held).await,
+                Err(problem) => self.refuse(problem, Some(&request), body.held).await,
+            };
+        }
+        let Some(view) = view else { return self.refuse(Problem::not_ready(), Some(&request), body.held).await };
+        let payload = if body.is_own { &self.body[..] } else { &self.client.input()[body.start..body.held] };
+        let asked = match route::asked(&request, path, payload, &view.routes) {
+            Ok(asked) => asked,
+            Err(problem) => return self.refuse(problem, Some(&request), body.held).await,
+        };
+        let is_stateful = route::is_stateful(path);
+        request::finish(&mut self.wire, request.length, payload.len());
+        if payload.len() <= JOIN_MAX {
+            self.wire.extend_from_slice(payload);
+        }
+        self.exchange(&request, body, &view, asked, is_stateful).await
+    }
+
+    /// Waits for a whole head; its length.
+    async fn head(&mut self) -> Result<usize, Next> {
+        let worker = self.worker;
+        let (mut scanned, mut has_begun) = (0, false);
+        self.deadline.set(worker.config.client_idle_timeout);
+        loop {
+            if !self.client.input().is_empty() {
+                if !has_begun {
+                    has_begun = true;
+                    self.deadline.set(worker.config.head_timeout);
+                }
+                match head::find_end(self.client.input(), &mut scanned, worker.config.head_bytes_max) {
+                    Ok(Some(length)) => return Ok(length),
+                    Ok(None) => {}
+                    Err(error) => {
+                        worker.stats.requests.add(1);
+                        return Err(self.refuse(Problem::head(error), None, 0).await);
+                    }
+                }
+            }
+            match self.wait(!has_begun).await {
+                Wait::Filled => {}
+                Wait::Gone | Wait::Expired | Wait::Stopping if !has_begun => return Err(Next::Close),
+                Wait::Expired => {
+                    worker.stats.requests.add(1);
+                    return Err(self.refuse(Problem::client_timeout(), None, 0).await);
+                }
+                Wait::Gone | Wait::Stopping => {
+                    worker.stats.requests.add(1);
+                    worker.stats.count(Outcome::ClientGone);
+                    return Err(Next::Close);
+                }
+            }
+        }
+    }
+
+    /// Waits for more input.
+    async fn wait(&mut self, may_stop: bool) -> Wait {
+        let Self { client, deadline, worker, .. } = self;
+        poll_fn(|cx| {
+            match client.poll_fill(cx) {
+                Poll::Ready(Ok(1..)) => return Poll::Ready(Wait::Filled),
+                Poll::Ready(_) => return Poll::Ready(Wait::Gone),
+                Poll::Pending => {}
+            }
+            if deadline.poll(cx).is_ready() {
+                return Poll::Ready(Wait::Expired);
+            }
+            if may_stop && worker.is_stopping.get() { Poll::Ready(Wait::Stopping) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Waits for the whole body.
+    async fn body(&mut self, request: &Request, head_length: usize, room: &mut BodyRoom) -> Result<BodyAt, Ended> {
+        let limit = self.worker.config.body_bytes_max;
+        let held = match request.length {
+            Length::Unknown => return Ok(BodyAt { held: head_length, start: head_length, is_own: false }),
+            Length::Known(n) if n > limit as u64 => return Err(Ended::Refused(Problem::body_too_large(limit))),
+            Length::Known(n) if !room.take(n as usize) => return Err(Ended::Refused(Problem::bodies_full())),
+            Length::Known(n) => head_length + n as usize,
+            Length::Chunked => usize::MAX,
+        };
+        self.deadline.set(self.worker.config.body_gap_timeout);
+        if request.length == Length::Chunked {
+            return self.chunked_body(request, head_length, room).await;
+        }
+        if request.expects_continue && self.client.input().len() < held {
+            self.proceed().await?;
+        }
+        while self.client.input().len() < held {
+            self.more_body().await?;
+        }
+        Ok(BodyAt { held, start: head_length, is_own: false })
+    }
+
+    async fn chunked_body(&mut self, request: &Request, head_length: usize, room: &mut BodyRoom) -> Result<BodyAt, Ended> {
+        let limit = self.worker.config.body_bytes_max;
+        self.client.consume(head_length);
+        self.body.clear();
+        if request.expects_continue && self.client.input().is_empty() {
+            self.proceed().await?;
+        }
+        let mut decoder = chunk::Decoder::default();
+        loop {
+            let input = self.client.input();
+            match decoder.step(input).map_err(|e| Ended::Refused(Problem::head(e.into())))? {
+                chunk::Piece::Framing(n) => self.client.consume(n),
+                chunk::Piece::Data(n) if self.body.len() + n > limit => {
+                    return Err(Ended::Refused(Problem::body_too_large(limit)));
+                }
+                chunk::Piece::Data(n) if !room.take(n) => return Err(Ended::Refused(Problem::bodies_full())),
+                chunk::Piece::Data(n) => {
+                    self.body.extend_from_slice(&input[..n]);
+                    self.client.consume(n);
+                }
+                chunk::Piece::Incomplete => self.more_body().await?,
+                chunk::Piece::Done => return Ok(BodyAt { held: 0, start: 0, is_own: true }),
+            }
+        }
+    }
+
+    /// Tells a client that asked whether to send its body to do so.
+    async fn proceed(&mut self) -> Result<(), Ended> {
+        self.out.clear();
+        self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        self.send().await.map_err(|_| Ended::Gone)
+    }
+
+    async fn more_body(&mut self) -> Result<(), Ended> {
+        match self.wait(false).await {
+            Wait::Filled => {
+                self.deadline.set(self.worker.config.body_gap_timeout);
+                Ok(())
+            }
+            Wait::Gone | Wait::Stopping => Err(Ended::Gone),
+            Wait::Expired => Err(Ended::Refused(Problem::client_timeout())),
+        }
+    }
+
+    /// Sends `out` to the client.
+    pub(crate) async fn send(&mut self) -> Result<(), Outcome> {
+        let Self { client, deadline, out, worker, .. } = self;
+        deadline.set(worker.config.gap_timeout);
+        let mut sent = 0;
+        poll_fn(|cx| match client.poll_send(cx, [out, b"", b"", b""], &mut sent) {
+            Poll::Ready(outcome) => Poll::Ready(outcome.map_err(|_| Outcome::ClientGone)),
+            Poll::Pending => deadline.poll(cx).map(|()| Err(Outcome::ClientStalled)),
+        })
+        .await
+    }
+
+    /// Whether the client has left. What it sends ahead stays in its input.
+    pub(crate) fn is_gone(client: &mut Connection<S>, cx: &mut Context<'_>, held: usize) -> bool {
+        while client.input().len() < held + AHEAD_MAX {
+            match client.poll_fill(cx) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(_) => return true,
+                Poll::Pending => return false,
+            }
+        }
+        false
+    }
+
+    /// Answers with a problem, which is also the request's outcome.
+    pub(crate) async fn refuse(&mut self, problem: Problem, request: Option<&Request>, held: usize) -> Next {
+        self.worker.stats.count(problem.outcome);
+        let closes = problem.closes || !request.is_some_and(|r| r.keep_alive) || self.worker.is_stopping.get();
+        self.out.clear();
+        match request {
+            Some(r) => problem.write(self.api(r), r.method, &self.wire[r.request_id.clone()], closes, &mut self.out),
+            None => problem.write(Api::OpenAi, Method::Other, b"", closes, &mut self.out),
+        }
+        self.finish(closes, held).await
+    }
+
+    pub(crate) fn api(&self, request: &Request) -> Api {
+        Api::of(&self.wire[request.target.clone()])
+    }
+
+    async fn answer(&mut self, content_type: &str, body: &[u8], request: &Request, held: usize) -> Next {
+        self.worker.stats.count(Outcome::Local);
+        let closes = !request.keep_alive || self.worker.is_stopping.get();
+        self.out.clear();
+        let id = &self.wire[request.request_id.clone()];
+        reply::write(200, content_type, body, None, request.method, id, closes, &mut self.out);
+        self.finish(closes, held).await
+    }
+
+    async fn finish(&mut self, closes: bool, held: usize) -> Next {
+        match self.send().await {
+            Err(_) => Next::Close,
+            Ok(()) if closes => Next::Linger,
+            Ok(()) => {
+                self.client.consume(held);
+                Next::Again
+            }
+        }
+    }
+
+    /// The request's body, where it was not joined to the head on the wire.
+    pub(crate) fn separate_body<'b>(client: &'b Connection<S>, own: &'b [u8], at: BodyAt) -> &'b [u8] {
+        let body = if at.is_own { own } else { &client.input()[at.start..at.held] };
+        if body.len() <= JOIN_MAX { b"" } else { body }
+    }
+
+    /// Lets go of what a large request has taken.
+    fn tidy(&mut self) {
+        for buffer in [&mut self.wire, &mut self.body, &mut self.out] {
+            buffer.clear();
+            buffer.shrink_to(KEPT_MAX);
+        }
+    }
+
+    /// Closes such that the client can read what it was told: a close with unread bytes would reset the connection under it.
+    async fn linger(mut self) {
+        self.client.finish();
+        self.deadline.set(LINGER);
+        let mut dropped = 0;
+        while dropped < LINGER_BYTES {
+            let n = self.client.input().len();
+            dropped += n;
+            self.client.consume(n);
+            if !matches!(self.wait(false).await, Wait::Filled) {
+                return;
+            }
+        }
+    }
+}
+
+/// Why there is no whole body.
+enum Ended {
+    Gone,
+    Refused(Problem),
+}

@@ -1,0 +1,5 @@
+//! The published snapshot: its types, its rules and its digest.
+
+mod types;
+
+pub use types::*;
