@@ -326,9 +326,16 @@ fn generation(text: &str) -> Result<Generation, String> {
     text.parse()
 }
 
+/// Reads `ENGINE=WEIGHT`. What only the whole list shows (the sum, an engine given twice) the controller checks.
 fn weight(text: &str) -> Result<(String, f64), String> {
     let (engine, weight) = text.split_once('=').ok_or("wanted ENGINE=WEIGHT, such as e2=0.5")?;
-    Ok((engine.to_owned(), weight.parse().map_err(|_| format!("{weight:?} is no number"))?))
+    if engine.is_empty() {
+        return Err("the name of the engine is missing; wanted ENGINE=WEIGHT, such as e2=0.5".to_owned());
+    }
+    let number = weight.parse().ok().filter(|number| (0.0..=1.0).contains(number));
+    number.map(|number| (engine.to_owned(), number)).ok_or_else(|| {
+        format!("weight {weight:?} of engine {engine:?}; wanted a number from 0 to 1, such as {engine}=0.5")
+    })
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use crate::model::{ClassId, ClusterId, Fleet, Ineligible};
@@ -19,10 +20,21 @@ pub struct PinRequest {
     pub cluster: String,
     pub class: String,
     /// Engine name and weight; the weights sum to 1.
+    #[serde(deserialize_with = "weights")]
     pub weights: Vec<(String, f64)>,
     /// When the pin ends, in ms since the Unix epoch; never, if it is missing.
     #[serde(default)]
     pub expires_unix_ms: Option<u64>,
+}
+
+/// Reads weights as JSON has them, where "not a number" and infinity become `null`.
+fn weights<'de, D: Deserializer<'de>>(json: D) -> Result<Vec<(String, f64)>, D::Error> {
+    let entries = Vec::<(String, serde_json::Value)>::deserialize(json)?;
+    let number = |(engine, weight): (String, serde_json::Value)| match weight.as_f64() {
+        Some(number) => Ok((engine, number)),
+        None => Err(D::Error::custom(format!("weight {weight} of engine {engine:?}; wanted a number from 0 to 1"))),
+    };
+    entries.into_iter().map(number).collect()
 }
 
 /// Why a pin is refused.
@@ -40,7 +52,7 @@ pub enum PinError {
     Twice(String),
     #[error("weight {weight} of engine {engine:?}; wanted a number from 0 to 1")]
     Weight { engine: String, weight: f64 },
-    #[error("weights sum to {0}; wanted 1")]
+    #[error("weights sum to {}; wanted 1", (.0 * 1e6).round() / 1e6)]
     Sum(f64),
     #[error("pins of the last leader: {0}")]
     Json(#[from] serde_json::Error),
@@ -152,7 +164,8 @@ fn resolve(pin: &PinRequest, fleet: &Fleet) -> Result<Pin, PinError> {
         if !(0.0..=1.0).contains(weight) {
             return Err(PinError::Weight { engine: name.clone(), weight: *weight });
         }
-        weights.push((engine, *weight));
+        // Adding 0 turns -0 into 0.
+        weights.push((engine, *weight + 0.0));
     }
     let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
     if (sum - 1.0).abs() > SUM_TOLERANCE {
@@ -188,6 +201,16 @@ mod tests {
     }
 
     #[test]
+    fn a_weight_that_is_no_number_is_refused_in_words_that_name_its_engine() {
+        for weight in ["null", "\"0.5\"", "[]"] {
+            let json = format!(r#"{{"cluster":"b","class":"chat","weights":[["e1",{weight}]]}}"#);
+            let error = serde_json::from_str::<PinRequest>(&json).expect_err(weight).to_string();
+            let wanted = format!("weight {weight} of engine \"e1\"; wanted a number from 0 to 1");
+            assert!(error.starts_with(&wanted), "{error:?} lacks {wanted:?}");
+        }
+    }
+
+    #[test]
     fn refuses_what_is_no_pin_and_changes_nothing() {
         let fleet = config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
         let dir = tempfile::tempdir().expect("a temporary folder");
@@ -198,6 +221,10 @@ mod tests {
             (pin(&[("e2", 0.5), ("e2", 0.5)]), "twice"),
             (pin(&[("e2", -1.0), ("e1", 2.0)]), "from 0 to 1"),
             (pin(&[("e2", f64::NAN)]), "from 0 to 1"),
+            (pin(&[("e2", f64::INFINITY)]), "from 0 to 1"),
+            (pin(&[("e2", 0.0), ("e1", 0.0)]), "weights sum to 0; wanted 1"),
+            (pin(&[("e1", 0.1), ("e2", 0.2)]), "weights sum to 0.3; wanted 1"),
+            (pin(&[]), "weights sum to 0; wanted 1"),
             (PinRequest { cluster: "z".to_owned(), ..pin(&[("e1", 1.0)]) }, "unknown cluster \"z\""),
             (PinRequest { class: "z".to_owned(), ..pin(&[("e1", 1.0)]) }, "unknown class \"z\""),
         ] {

@@ -102,7 +102,19 @@ fn a_wrong_configuration_ends_with_2_and_names_file_line_path_and_form() {
 #[test]
 fn wrong_usage_ends_with_2_and_no_running_ilb_with_1() {
     check(&["slove", EXAMPLE], 2);
-    check(&["weights", "set", "--cluster", "b", "--class", "chat", "e2"], 2);
+    for (weight, wanted) in [
+        ("e2", "wanted ENGINE=WEIGHT, such as e2=0.5"),
+        ("=1", "the name of the engine is missing"),
+        ("e2=", "weight \"\" of engine \"e2\"; wanted a number from 0 to 1"),
+        ("e2=NaN", "weight \"NaN\" of engine \"e2\"; wanted a number from 0 to 1"),
+        ("e2=inf", "wanted a number from 0 to 1"),
+        ("e2=-0.5", "wanted a number from 0 to 1"),
+        ("e2=1.01", "wanted a number from 0 to 1"),
+        ("e2=1e400", "wanted a number from 0 to 1"),
+    ] {
+        let (_, err) = check(&["weights", "set", "--cluster", "b", "--class", "chat", weight], 2);
+        assert!(err.contains(wanted), "{weight}: {err}");
+    }
     let (_, err) = check(&["run", "-c", EXAMPLE], 2);
     assert!(err.contains("--cluster") && err.contains("a, b, c"), "{err}");
     assert!(check(&["proxy", "-c", EXAMPLE, "--cluster", "z"], 2).1.contains("unknown cluster \"z\""));
