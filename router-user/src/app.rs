@@ -11,14 +11,14 @@ use router_user::admin::{self, AdminState};
 use router_user::clock::Clock;
 use router_user::config::Config;
 use router_user::control::{self, Controller, ControllerHandle};
-use router_user::dataplane;
-use router_user::dataplane::{DataRole, KernelRole, Source};
-use router_user::io::IoChoice;
+use router_user::dataplane::{self, DataRole, KernelRole, Source};
 use router_user::kernel::{KernelConfig, KernelPlane};
 use router_user::proxy::{self, DataPlane, ProxyHandle};
 use router_user::publish::store::{DirStore, EtcdStore, HttpStore};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::claims::Claims;
 use crate::cli::args::{Admin, Control, Serve};
 use crate::cli::usage::{UsageError, load};
 
@@ -29,13 +29,16 @@ const KERNEL_UPKEEP: Duration = Duration::from_secs(1);
 
 /// `ilb run`: control plane, data plane and kernel plane in one process.
 pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
+    ignore_signals()?;
     let (config, cluster) = prepare(&args)?;
     let clock = Clock::start();
-    let (controller, address) = start_controller(&config, clock).await?;
-    tracing::info!(%address, "data planes of other processes can join here");
+    let claims = Claims::take(&config, true).await?;
+    let workers = start_workers(&config, &args, &cluster)?;
+    let controller = start_controller(&config, clock, claims.control).await?;
     let source = Source::Local(controller.clone());
-    let (handle, role) = start_data(&config, &args, cluster, source, clock).await?;
-    serve_admin(AdminState { clock, controller: Some(controller.clone()), data: Some(role) }, &config).await?;
+    let (handle, role) = start_data(&config, cluster, workers, source, clock).await?;
+    let state = AdminState { clock, controller: Some(controller.clone()), data: Some(role) };
+    serve_admin(state, claims.socket, claims.admin);
     stop_signal().await?;
     controller.resign().await;
     stop(handle).await;
@@ -44,8 +47,11 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
 
 /// `ilb proxy`: one cluster's data plane.
 pub(crate) async fn proxy(args: Serve) -> anyhow::Result<()> {
+    ignore_signals()?;
     let (config, cluster) = prepare(&args)?;
     let clock = Clock::start();
+    let claims = Claims::take(&config, false).await?;
+    let workers = start_workers(&config, &args, &cluster)?;
     let source = match connect_etcd(&config).await? {
         Some(store) => Source::Etcd(store),
         None => match config.store.url.strip_prefix("file://") {
@@ -53,8 +59,8 @@ pub(crate) async fn proxy(args: Serve) -> anyhow::Result<()> {
             None => Source::Http(HttpStore::new(&config.store.url)),
         },
     };
-    let (handle, role) = start_data(&config, &args, cluster, source, clock).await?;
-    serve_admin(AdminState { clock, controller: None, data: Some(role) }, &config).await?;
+    let (handle, role) = start_data(&config, cluster, workers, source, clock).await?;
+    serve_admin(AdminState { clock, controller: None, data: Some(role) }, claims.socket, claims.admin);
     stop_signal().await?;
     stop(handle).await;
     Ok(())
@@ -62,15 +68,17 @@ pub(crate) async fn proxy(args: Serve) -> anyhow::Result<()> {
 
 /// `ilb control`: the control plane alone.
 pub(crate) async fn control(args: Control) -> anyhow::Result<()> {
+    ignore_signals()?;
     let mut config = load(&args.config)?;
     override_admin(&mut config, &args.admin);
     if let Some(listen) = args.listen {
         config.control.listen = listen;
     }
     let (config, clock) = (Arc::new(config), Clock::start());
-    let (controller, address) = start_controller(&config, clock).await?;
-    tracing::info!(%address, store = %config.store.dir.display(), "control plane started");
-    serve_admin(AdminState { clock, controller: Some(controller.clone()), data: None }, &config).await?;
+    let claims = Claims::take(&config, true).await?;
+    let controller = start_controller(&config, clock, claims.control).await?;
+    let state = AdminState { clock, controller: Some(controller.clone()), data: None };
+    serve_admin(state, claims.socket, claims.admin);
     stop_signal().await?;
     controller.resign().await;
     Ok(())
@@ -124,25 +132,29 @@ async fn connect_etcd(config: &Config) -> anyhow::Result<Option<EtcdStore>> {
     Ok(Some(EtcdStore::connect(&addresses, &config.store.prefix).await?))
 }
 
-async fn start_controller(config: &Arc<Config>, clock: Clock) -> anyhow::Result<(ControllerHandle, SocketAddr)> {
+/// Starts the control plane; `endpoint` is where data planes of other processes reach it.
+async fn start_controller(
+    config: &Arc<Config>,
+    clock: Clock,
+    endpoint: Option<TcpListener>,
+) -> anyhow::Result<ControllerHandle> {
     let controller = Controller::start(Arc::clone(config), clock, connect_etcd(config).await?)?;
-    let listen = config.control.listen;
-    let address =
-        control::serve(controller.clone(), listen).await.with_context(|| format!("listen on {listen} (control.listen)"))?;
-    Ok((controller, address))
+    if let Some(endpoint) = endpoint {
+        let address = endpoint.local_addr().context("control.listen")?;
+        control::serve_on(controller.clone(), endpoint);
+        tracing::info!(%address, store = %config.store.dir.display(), "control plane started");
+    }
+    Ok(controller)
 }
 
-/// Starts a data plane: first whatever snapshot can be had here, then the workers, then the followers of the controller.
+/// Starts a data plane: its first snapshot is the best that this machine has, then it follows the controller.
 async fn start_data(
     config: &Arc<Config>,
-    args: &Serve,
     cluster: String,
+    (handle, plane): (ProxyHandle, Arc<DataPlane>),
     source: Source,
     clock: Clock,
 ) -> anyhow::Result<(ProxyHandle, Arc<DataRole>)> {
-    let via: HashMap<String, SocketAddr> = args.via.iter().cloned().collect();
-    let plane = DataPlane::new(cluster.clone(), via);
-    let handle = start_workers(config, args.io, &plane)?;
     let (kernel, kernel_error) = attach_kernel(config);
     let store = DirStore::open(&config.store.dir)?;
     let role = Arc::new(DataRole {
@@ -178,7 +190,10 @@ async fn start_data(
     Ok((handle, role))
 }
 
-fn start_workers(config: &Config, io: IoChoice, plane: &Arc<DataPlane>) -> anyhow::Result<ProxyHandle> {
+/// Starts the workers of the proxy, which takes `proxy.listen`. They answer "not ready" until there is a snapshot.
+fn start_workers(config: &Config, args: &Serve, cluster: &str) -> anyhow::Result<(ProxyHandle, Arc<DataPlane>)> {
+    let via: HashMap<String, SocketAddr> = args.via.iter().cloned().collect();
+    let plane = DataPlane::new(cluster.to_owned(), via);
     let settings = proxy::ProxyConfig {
         listen: config.proxy.listen.clone(),
         workers: config.proxy.workers,
@@ -190,7 +205,8 @@ fn start_workers(config: &Config, io: IoChoice, plane: &Arc<DataPlane>) -> anyho
         gap_timeout: config.proxy.gap_timeout,
         ..proxy::ProxyConfig::default()
     };
-    Ok(proxy::start(&settings, io, Arc::clone(plane))?)
+    let handle = proxy::start(&settings, args.io, Arc::clone(&plane)).context("proxy.listen")?;
+    Ok((handle, plane))
 }
 
 /// Attaches the kernel plane if it is enabled. Without privileges, or when anything else is missing, the proxy goes on alone.
@@ -225,10 +241,28 @@ async fn maintain_kernel(role: Arc<DataRole>) {
     }
 }
 
-async fn serve_admin(state: AdminState, config: &Config) -> anyhow::Result<()> {
-    admin::serve_socket(state.clone(), &config.admin.socket).await?;
-    if let Some(listen) = config.admin.listen {
-        admin::serve_tcp(state, listen).await?;
+fn serve_admin(state: AdminState, socket: UnixListener, port: Option<TcpListener>) {
+    admin::serve_socket(state.clone(), socket);
+    if let Some(port) = port {
+        admin::serve_tcp(state, port);
+    }
+}
+
+/// Keeps the process alive on signals that do not ask it to stop: each would end it by default, streams and all.
+///
+/// A terminal sends SIGHUP when it closes, log rotation sends SIGUSR1 or SIGHUP; the log goes to stderr and is never reopened.
+fn ignore_signals() -> anyhow::Result<()> {
+    for (name, kind) in [
+        ("SIGHUP", SignalKind::hangup()),
+        ("SIGUSR1", SignalKind::user_defined1()),
+        ("SIGUSR2", SignalKind::user_defined2()),
+    ] {
+        let mut signals = signal(kind)?;
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                tracing::info!(signal = name, "signal ignored: the configuration is only read at the start");
+            }
+        });
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The binary `ilb`: arguments in, exit code out.
 
 mod app;
+mod claims;
 mod cli;
 
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
     match dispatch(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", with_causes(&error));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
@@ -44,6 +45,19 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Kernel { command: KernelCommand::Status { pin_dir, json } } => offline::kernel_status(&pin_dir, json),
         Command::Kernel { command: KernelCommand::Detach { pin_dir } } => offline::kernel_detach(&pin_dir),
     }
+}
+
+/// An error with its causes, each said once: many errors quote their cause themselves.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// Runs cold-path work on a small runtime; the request path has threads of its own.

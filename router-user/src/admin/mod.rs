@@ -3,6 +3,7 @@
 //! `view` holds what is shown, as plain data that both ends share; `server` answers, `client` asks, `text` prints it for people.
 
 mod client;
+mod listen;
 pub(crate) mod live;
 mod metrics;
 mod server;
@@ -10,6 +11,7 @@ mod text;
 mod view;
 
 pub use client::{AdminClient, ClientError};
+pub use listen::{SocketError, bind_socket};
 pub use server::{AdminState, serve_socket, serve_tcp};
 pub use view::{
     EngineView, EnginesView, ExplainQuery, ExplainView, LiveEngine, ProxyView, RollbackRequest, RollbackView, RouteView,

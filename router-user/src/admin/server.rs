@@ -1,17 +1,15 @@
 //! Answers operators on the Unix socket, and Prometheus and probes on TCP.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 
 use super::metrics;
 use super::view::{
@@ -36,23 +34,8 @@ pub struct AdminState {
     pub data: Option<Arc<DataRole>>,
 }
 
-/// Serves operators on a Unix socket that only this user can reach.
-///
-/// Errors: another ilb answers there already, or the socket cannot be made.
-pub async fn serve_socket(state: AdminState, path: &Path) -> anyhow::Result<()> {
-    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
-    }
-    if UnixStream::connect(path).await.is_ok() {
-        anyhow::bail!("another ilb answers at {} already; name another socket with --socket", path.display());
-    }
-    // What is left of a process that died; nothing answered there.
-    if path.exists() {
-        std::fs::remove_file(path).with_context(|| format!("remove the stale socket {}", path.display()))?;
-    }
-    let listener = UnixListener::bind(path).with_context(|| format!("listen on {}", path.display()))?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-        .with_context(|| format!("protect {}", path.display()))?;
+/// Serves operators on a socket from [`bind_socket`](super::bind_socket), until the process ends.
+pub fn serve_socket(state: AdminState, listener: UnixListener) {
     let router = Router::new()
         .route("/v1/status", get(async |State(state): State<AdminState>| Json(state.status())))
         .route("/v1/engines", get(engines))
@@ -67,14 +50,10 @@ pub async fn serve_socket(state: AdminState, path: &Path) -> anyhow::Result<()> 
             tracing::error!(%error, "the admin socket ended");
         }
     });
-    Ok(())
 }
 
-/// Serves `/metrics`, `/healthz` and `/readyz`.
-///
-/// Errors: the address cannot be bound.
-pub async fn serve_tcp(state: AdminState, address: std::net::SocketAddr) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address} (admin.listen)"))?;
+/// Serves `/metrics`, `/healthz` and `/readyz`, until the process ends.
+pub fn serve_tcp(state: AdminState, listener: TcpListener) {
     let router = Router::new()
         .route("/metrics", get(async |State(state): State<AdminState>| metrics_text(&state)))
         .route("/healthz", get(async || "ok\n"))
@@ -85,7 +64,6 @@ pub async fn serve_tcp(state: AdminState, address: std::net::SocketAddr) -> anyh
             tracing::error!(%error, "the admin port ended");
         }
     });
-    Ok(())
 }
 
 impl AdminState {
@@ -212,8 +190,22 @@ fn explanation(fleet: &Fleet, explained: &Explained, query: &ExplainQuery) -> Re
     Ok(ExplainView { generation: explained.generation.0, name: explained.generation.to_string(), explanation })
 }
 
-async fn pin(State(state): State<AdminState>, Json(pin): Json<PinRequest>) -> Response {
+async fn pin(State(state): State<AdminState>, pin: Result<Json<PinRequest>, JsonRejection>) -> Response {
+    let pin = match pin {
+        Ok(Json(pin)) => pin,
+        // The cause says which weight it is; what axum says around it is about its own types.
+        Err(rejection) => return (StatusCode::BAD_REQUEST, last_cause(&rejection)).into_response(),
+    };
     command(&state, |done| Command::Pin(pin, done)).await
+}
+
+/// The innermost cause of an error.
+fn last_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 async fn unpin(State(state): State<AdminState>, Json(UnpinRequest { cluster, class }): Json<UnpinRequest>) -> Response {
@@ -295,7 +287,7 @@ fn metrics_text(state: &AdminState) -> Response {
 /// Ready is who can decide a request: a data plane with a snapshot, or a controller that has published one.
 fn ready(state: &AdminState) -> Response {
     match state.snapshot() {
-        Some(snapshot) => (StatusCode::OK, format!("generation {}\n", snapshot.generation)).into_response(),
+        Some(snapshot) => (StatusCode::OK, format!("generation {}\n", Generation(snapshot.generation))).into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, "no snapshot yet\n").into_response(),
     }
 }

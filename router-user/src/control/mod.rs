@@ -21,4 +21,4 @@ pub use engines::health::{Answer, Probe, Verdict};
 pub use estimate::demand::{DemandEstimate, ReportError, Standing};
 pub use estimate::state::{ClusterDemand, EngineDrift, EngineHealth, MeasureError, Measured, Suspicion};
 pub use pins::{PinError, PinRequest};
-pub use server::{router, serve};
+pub use server::{router, serve, serve_on};

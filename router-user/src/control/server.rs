@@ -32,12 +32,17 @@ pub fn router(controller: ControllerHandle) -> Router {
 pub async fn serve(controller: ControllerHandle, address: SocketAddr) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;
+    serve_on(controller, listener);
+    Ok(bound)
+}
+
+/// Serves the endpoint on a listener that is already bound, until the process ends.
+pub fn serve_on(controller: ControllerHandle, listener: TcpListener) {
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router(controller)).await {
             tracing::error!(%error, "the controller's endpoint ended");
         }
     });
-    Ok(bound)
 }
 
 #[derive(Deserialize)]

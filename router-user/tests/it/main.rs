@@ -24,4 +24,5 @@ mod plan_text;
 mod plan_whatif;
 mod probe;
 mod proxy;
+mod startup;
 mod store;
