@@ -133,11 +133,7 @@ async fn connect_etcd(config: &Config) -> anyhow::Result<Option<EtcdStore>> {
 }
 
 /// Starts the control plane; `endpoint` is where data planes of other processes reach it.
-async fn start_controller(
-    config: &Arc<Config>,
-    clock: Clock,
-    endpoint: Option<TcpListener>,
-) -> anyhow::Result<ControllerHandle> {
+async fn start_controller(config: &Arc<Config>, clock: Clock, endpoint: Option<TcpListener>) -> anyhow::Result<ControllerHandle> {
     let controller = Controller::start(Arc::clone(config), clock, connect_etcd(config).await?)?;
     if let Some(endpoint) = endpoint {
         let address = endpoint.local_addr().context("control.listen")?;
@@ -252,11 +248,9 @@ fn serve_admin(state: AdminState, socket: UnixListener, port: Option<TcpListener
 ///
 /// A terminal sends SIGHUP when it closes, log rotation sends SIGUSR1 or SIGHUP; the log goes to stderr and is never reopened.
 fn ignore_signals() -> anyhow::Result<()> {
-    for (name, kind) in [
-        ("SIGHUP", SignalKind::hangup()),
-        ("SIGUSR1", SignalKind::user_defined1()),
-        ("SIGUSR2", SignalKind::user_defined2()),
-    ] {
+    for (name, kind) in
+        [("SIGHUP", SignalKind::hangup()), ("SIGUSR1", SignalKind::user_defined1()), ("SIGUSR2", SignalKind::user_defined2())]
+    {
         let mut signals = signal(kind)?;
         tokio::spawn(async move {
             while signals.recv().await.is_some() {

@@ -66,7 +66,10 @@ fn lock(dir: &Path) -> anyhow::Result<File> {
             let mut owner = String::new();
             let _unreadable = file.read_to_string(&mut owner);
             let owner = owner.trim();
-            bail!("the controller with process number {owner} keeps its snapshots in {}; wanted a folder of its own", dir.display());
+            bail!(
+                "the controller with process number {owner} keeps its snapshots in {}; wanted a folder of its own",
+                dir.display()
+            );
         }
         // Some network file systems have no locks; a folder there is used as before.
         Err(TryLockError::Error(error)) => tracing::warn!(file = %path.display(), %error, "failed to lock; going on without"),

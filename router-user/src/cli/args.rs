@@ -333,9 +333,9 @@ fn weight(text: &str) -> Result<(String, f64), String> {
         return Err("the name of the engine is missing; wanted ENGINE=WEIGHT, such as e2=0.5".to_owned());
     }
     let number = weight.parse().ok().filter(|number| (0.0..=1.0).contains(number));
-    number.map(|number| (engine.to_owned(), number)).ok_or_else(|| {
-        format!("weight {weight:?} of engine {engine:?}; wanted a number from 0 to 1, such as {engine}=0.5")
-    })
+    number
+        .map(|number| (engine.to_owned(), number))
+        .ok_or_else(|| format!("weight {weight:?} of engine {engine:?}; wanted a number from 0 to 1, such as {engine}=0.5"))
 }
 
 fn positive(text: &str) -> Result<f64, String> {
