@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::http1::head::{HeadError, put_decimal};
 use super::http1::request::Method;
+use super::http1::target::decoded_path;
 use super::payload::PayloadError;
 use super::stats::Outcome;
 
@@ -38,7 +39,8 @@ pub(super) enum Api {
 
 impl Api {
     pub(super) fn of(target: &[u8]) -> Self {
-        if target.starts_with(b"/v1/messages") { Self::Anthropic } else { Self::OpenAi }
+        let target = std::str::from_utf8(target).unwrap_or_default();
+        if decoded_path(target).starts_with("/v1/messages") { Self::Anthropic } else { Self::OpenAi }
     }
 
     fn json(self, error: ErrorObject<'_>) -> Vec<u8> {
@@ -68,7 +70,8 @@ impl Problem {
     pub(super) fn head(error: HeadError) -> Self {
         let (status, code, outcome) = match error {
             HeadError::TooLong | HeadError::TooManyFields => (431, "head_too_large", Outcome::HeadTooLarge),
-            HeadError::Encoding | HeadError::Upgrade | HeadError::Method => (501, "not_implemented", Outcome::ClientBadRequest),
+            HeadError::Version => (505, "version_not_supported", Outcome::ClientBadRequest),
+            HeadError::Encoding | HeadError::Method => (501, "not_implemented", Outcome::ClientBadRequest),
             HeadError::Expectation => (417, "expectation_failed", Outcome::ClientBadRequest),
             _ => (400, "bad_request", Outcome::ClientBadRequest),
         };
@@ -227,6 +230,7 @@ fn reason(status: u16) -> &'static str {
         502 => "Bad Gateway",
         503 => "Service Unavailable",
         504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
         _ => "",
     }
 }

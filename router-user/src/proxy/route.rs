@@ -21,6 +21,10 @@ pub(super) type Local = (&'static str, Vec<u8>);
 
 /// Answers what is ours to answer; `None` for what goes to engines.
 pub(super) fn local(request: &Request, path: &str, routes: Option<&Routes>) -> Option<Result<Local, Problem>> {
+    if path == "*" {
+        // `OPTIONS *` is about the server as a whole (RFC 9110 9.3.7), which is this one.
+        return Some(Ok(("text/plain", Vec::new())));
+    }
     if !matches!(request.method, Method::Get | Method::Head) {
         return None;
     }

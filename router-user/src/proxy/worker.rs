@@ -151,13 +151,13 @@ async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Liste
             worker.vacancy.notified().await;
         }
         match poll_fn(|cx| listener.poll_accept(cx)).await {
-            Ok((socket, _)) => {
+            Ok((socket, address)) => {
                 // Without it the head of an answer would wait for the acknowledgement of the last one. A socket that is gone by now
                 // shows itself at the first read.
                 let _gone = socket.set_nodelay(true);
                 let open = Open::new(Rc::clone(&worker));
                 tokio::task::spawn_local(async move {
-                    client::serve(&open.0, socket).await;
+                    client::serve(&open.0, socket, address.ip()).await;
                 });
             }
             // The listener has been shut down.

@@ -1,5 +1,7 @@
 //! Where a head ends, and what its fields mean for a message's framing.
 
+use std::ops::Range;
+
 use thiserror::Error;
 
 /// Why a head is not acceptable.
@@ -21,10 +23,12 @@ pub enum HeadError {
     EncodingInOldVersion,
     #[error("transfer-encoding other than chunked")]
     Encoding,
-    #[error("upgrade is not supported")]
-    Upgrade,
+    #[error("HTTP version other than 1.x")]
+    Version,
     #[error("method is not supported")]
     Method,
+    #[error("malformed target: {0}")]
+    Target(&'static str),
     #[error("host is missing, repeated or malformed")]
     Host,
     #[error("expectation other than 100-continue")]
@@ -59,7 +63,7 @@ pub(super) fn syntax(error: httparse::Error) -> HeadError {
         httparse::Error::NewLine => HeadError::Syntax("malformed line end"),
         httparse::Error::Status => HeadError::Syntax("malformed status"),
         httparse::Error::Token => HeadError::Syntax("malformed token"),
-        httparse::Error::Version => HeadError::Syntax("unknown version"),
+        httparse::Error::Version => HeadError::Version,
     }
 }
 
@@ -69,32 +73,55 @@ pub enum Field {
     /// Everything that is passed on.
     Other,
     Connection,
-    /// Keep-Alive, Proxy-Connection, TE, Trailer: for one hop, and without use here.
+    /// For one hop, and without use here: Keep-Alive, TE, Trailer, Upgrade, HTTP2-Settings, Proxy-Connection, Proxy-Authorization.
+    /// An offer to upgrade may be ignored (RFC 9110 7.8), and is.
     Hop,
     ContentLength,
     TransferEncoding,
-    Upgrade,
     Host,
     Expect,
     RequestId,
     SessionId,
     ContentType,
+    ContentEncoding,
+    ForwardedFor,
     /// How often the client has sent this request before, as OpenAI's client libraries say.
     RetryCount,
     IlbClass,
     IlbRequire,
     /// Other x-ilb-*: ours, so neither a client nor an engine may set them.
     Ilb,
+    /// Spelt with an underscore, and to a server that reads `_` as `-` one of the above or one that carries identity.
+    Shadow,
 }
 
 /// Tells a field by its name, whatever the case.
 pub fn classify(name: &str) -> Field {
+    match known(name) {
+        Field::Other if memchr::memchr(b'_', name.as_bytes()).is_some() && is_shadow(&name.replace('_', "-")) => Field::Shadow,
+        field => field,
+    }
+}
+
+/// Whether a field's name, underscores replaced, is one that means something to us, or that engines and tiers in front take as proof of
+/// who asks. Others pass: agents name fields of their own with underscores, such as `session_id`.
+fn is_shadow(name: &str) -> bool {
+    const IDENTITY: [&str; 9] =
+        ["authorization", "cookie", "api-key", "x-api-key", "forwarded", "x-real-ip", "remote-user", "traceparent", "tracestate"];
+    const IDENTITY_PREFIXES: [&str; 2] = ["x-forwarded-", "x-auth-"];
+    let begins = |prefix: &str| name.get(..prefix.len()).is_some_and(|front| front.eq_ignore_ascii_case(prefix));
+    known(name) != Field::Other
+        || IDENTITY.iter().any(|field| field.eq_ignore_ascii_case(name))
+        || IDENTITY_PREFIXES.into_iter().any(begins)
+}
+
+fn known(name: &str) -> Field {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     match name.len() {
         2 if is("te") => Field::Hop,
         4 if is("host") => Field::Host,
         6 if is("expect") => Field::Expect,
-        7 if is("upgrade") => Field::Upgrade,
+        7 if is("upgrade") => Field::Hop,
         7 if is("trailer") => Field::Hop,
         10 if is("connection") => Field::Connection,
         10 if is("keep-alive") => Field::Hop,
@@ -103,10 +130,14 @@ pub fn classify(name: &str) -> Field {
         12 if is("x-session-id") => Field::SessionId,
         12 if is("content-type") => Field::ContentType,
         13 if is("x-ilb-require") => Field::IlbRequire,
+        14 if is("http2-settings") => Field::Hop,
         14 if is("content-length") => Field::ContentLength,
+        15 if is("x-forwarded-for") => Field::ForwardedFor,
         16 if is("proxy-connection") => Field::Hop,
-        23 if is("x-stainless-retry-count") => Field::RetryCount,
+        16 if is("content-encoding") => Field::ContentEncoding,
         17 if is("transfer-encoding") => Field::TransferEncoding,
+        19 if is("proxy-authorization") => Field::Hop,
+        23 if is("x-stainless-retry-count") => Field::RetryCount,
         n if n > 6 && name.as_bytes()[..6].eq_ignore_ascii_case(b"x-ilb-") => Field::Ilb,
         _ => Field::Other,
     }
@@ -156,46 +187,35 @@ pub enum Length {
     Unknown,
 }
 
-/// What a Connection field says, and the fields it nominates.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Hop<'a> {
+/// What a Connection field says about the connection.
+///
+/// RFC 9110 7.6.1 has an intermediary remove every field that Connection names. Here only fields known as hop-by-hop are removed, named
+/// or not: a client could otherwise strip the identity, address or trace that a tier in front has set, and no list of such fields is
+/// ever complete. nginx and HAProxy do the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ConnectionOptions {
     pub(super) is_close: bool,
     pub(super) is_keep_alive: bool,
-    nominated: Vec<&'a str>,
 }
 
-impl<'a> Hop<'a> {
-    pub(super) fn read(&mut self, value: &'a [u8]) -> Result<(), HeadError> {
-        let value = std::str::from_utf8(value).map_err(|_| HeadError::Syntax("malformed connection field"))?;
-        for option in value.split(',').map(|o| o.trim_matches([' ', '\t'])).filter(|o| !o.is_empty()) {
-            if option.eq_ignore_ascii_case("close") {
-                self.is_close = true;
-            } else if option.eq_ignore_ascii_case("keep-alive") {
-                self.is_keep_alive = true;
-            } else {
-                self.nominated.push(option);
-            }
+impl ConnectionOptions {
+    pub(super) fn read(&mut self, value: &[u8]) {
+        for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+            self.is_close |= option.eq_ignore_ascii_case(b"close");
+            self.is_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
         }
-        Ok(())
-    }
-
-    /// Whether a Connection field drops this one. Fields that carry meaning end to end cannot be taken away by nomination: that is how
-    /// a client would strip another party's credentials or framing.
-    pub(super) fn nominates(&self, name: &str) -> bool {
-        const END_TO_END: [&str; 5] = ["host", "content-length", "authorization", "content-type", "cookie"];
-        !self.nominated.is_empty()
-            && self.nominated.iter().any(|n| n.eq_ignore_ascii_case(name))
-            && !END_TO_END.iter().any(|n| n.eq_ignore_ascii_case(name))
     }
 }
 
-/// Appends `name: value CR LF`.
-pub(super) fn put_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+/// Appends `name: value CR LF`; the value's place in `out`.
+pub(super) fn put_field(out: &mut Vec<u8>, name: &str, value: &[u8]) -> Range<usize> {
     out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
+    let start = out.len();
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
+    start..start + value.len()
 }
 
 /// Appends a number in decimal.
@@ -238,6 +258,32 @@ mod tests {
         assert_eq!(find_end(b"GET / HTTP", &mut 0, 10), Err(HeadError::TooLong));
         for bad in [&b"\nGET"[..], b"GET / HTTP/1.1\n\n", b"GET / HTTP/1.1\r\na: b\n\r\n", b"GET / HTTP/1.1\r\n\n"] {
             assert_eq!(find_end(bad, &mut 0, 1000), Err(HeadError::BareLineFeed), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_with_underscores_that_shadow_framing_or_identity_are_told_from_harmless_ones() {
+        for shadow in [
+            "transfer_encoding",
+            "TRANSFER_ENCODING",
+            "content_length",
+            "content_type",
+            "X_Ilb_Class",
+            "x-ilb_engine",
+            "X_Request_Id",
+            "x_session-id",
+            "proxy_connection",
+            "x_forwarded_for",
+            "X-Forwarded_Proto",
+            "X_Real_IP",
+            "x_api_key",
+            "api_key",
+            "remote_user",
+        ] {
+            assert_eq!(classify(shadow), Field::Shadow, "{shadow}");
+        }
+        for harmless in ["session_id", "conversation_id", "x_custom", "_", "host_", "openai-organization", "authorization"] {
+            assert_eq!(classify(harmless), Field::Other, "{harmless}");
         }
     }
 

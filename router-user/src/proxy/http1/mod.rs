@@ -7,3 +7,4 @@ pub mod chunk;
 pub mod head;
 pub mod request;
 pub mod response;
+pub mod target;

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::head::{self, Field, Framing, HeadError, Hop, Length, classify, put_field};
+use super::head::{self, ConnectionOptions, Field, Framing, HeadError, Length, classify, put_field};
 use super::request::{FIELDS_CAP, Method};
 
 /// How a response's body goes on.
@@ -41,14 +41,18 @@ pub fn parse(input: &[u8], method: Method, out: &mut Vec<u8>) -> Result<Response
     let (Some(code), Some(minor), false) = (parsed.code, parsed.version, status.is_partial()) else {
         return Err(HeadError::Syntax("no status line"));
     };
+    // RFC 9110 15: other values are invalid, and clients disagree about what they mean.
+    if !(100..=599).contains(&code) {
+        return Err(HeadError::Syntax("status is not 100 to 599"));
+    }
     let mut framing = Framing::default();
-    let mut hop = Hop::default();
+    let mut connection = ConnectionOptions::default();
     let mut is_event_stream = false;
     let mut fields = [Field::Other; FIELDS_CAP];
     for (header, field) in parsed.headers.iter().zip(&mut fields) {
         *field = classify(header.name);
         match *field {
-            Field::Connection => hop.read(header.value)?,
+            Field::Connection => connection.read(header.value),
             Field::ContentLength => framing.length(header.value)?,
             Field::TransferEncoding => framing.encoding(header.value),
             Field::ContentType => is_event_stream = has_prefix(header.value, b"text/event-stream"),
@@ -63,7 +67,7 @@ pub fn parse(input: &[u8], method: Method, out: &mut Vec<u8>) -> Result<Response
         Length::Chunked => Body::Chunked,
         Length::Unknown => Body::UntilClose,
     };
-    let keep_alive = body != Body::UntilClose && !hop.is_close && (minor == 1 || hop.is_keep_alive);
+    let keep_alive = body != Body::UntilClose && !connection.is_close && (minor == 1 || connection.is_keep_alive);
 
     out.reserve(input.len() + 128);
     out.extend_from_slice(b"HTTP/1.1 ");
@@ -73,14 +77,14 @@ pub fn parse(input: &[u8], method: Method, out: &mut Vec<u8>) -> Result<Response
     out.extend_from_slice(b"\r\n");
     for (header, field) in parsed.headers.iter().zip(fields) {
         let passes = match field {
-            Field::Connection | Field::Hop | Field::TransferEncoding | Field::Upgrade => false,
+            Field::Connection | Field::Hop | Field::TransferEncoding => false,
             // Ours replace them.
             Field::RequestId | Field::IlbClass | Field::IlbRequire | Field::Ilb => false,
             // Of a response without a body it only says what a GET would have got; 1xx and 204 must not have it.
             Field::ContentLength => is_bodiless && code >= 200 && code != 204,
             _ => true,
         };
-        if passes && !hop.nominates(header.name) {
+        if passes {
             put_field(out, header.name, header.value);
         }
     }
@@ -121,18 +125,23 @@ mod tests {
         check(Get, "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n", Err(HeadError::ContentLength));
         check(Get, "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n", Err(HeadError::Encoding));
         check(Get, "HTTP/1.1 20 OK\r\n\r\n", Err(HeadError::Syntax("malformed status")));
+        check(Get, "HTTP/1.1 599 X\r\ncontent-length: 0\r\n\r\n", Ok((Body::Known(0), true)));
+        for status in ["000", "001", "099", "600", "999"] {
+            let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
+            check(Get, &head, Err(HeadError::Syntax("status is not 100 to 599")));
+        }
     }
 
     #[test]
     fn fields_pass_in_order() {
         let head = "HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX-A: 1\r\nContent-Length: 2\r\nX-Request-ID: theirs\r\nx-ilb-engine: lie\r\n\
-                    Connection: x-hop\r\nX-Hop: 1\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nX-A: 2\r\n\r\n";
+                    Connection: x-hop\r\nKeep-Alive: 5\r\nX-Hop: 1\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nX-A: 2\r\n\r\n";
         let mut out = b"before ".to_vec();
         let response = parse(head.as_bytes(), Method::Post, &mut out).unwrap();
         assert_eq!((response.status, response.is_event_stream), (429, true));
         assert_eq!(
             String::from_utf8(out).unwrap(),
-            "before HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX-A: 1\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nX-A: 2\r\n"
+            "before HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX-A: 1\r\nX-Hop: 1\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nX-A: 2\r\n"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! One client connection: request after request, in order, each answered before the next is read.
 
 use std::future::poll_fn;
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::proxy::http1::head;
 use crate::proxy::http1::head::Length;
 use crate::proxy::http1::request;
 use crate::proxy::http1::request::{Method, Request};
+use crate::proxy::http1::target::decoded_path;
 use crate::proxy::reply;
 use crate::proxy::reply::{Api, Problem};
 use crate::proxy::route;
@@ -55,6 +56,8 @@ pub(crate) struct BodyAt {
 pub(crate) struct Session<'w, S: Stream> {
     pub(crate) worker: &'w Rc<Worker<S>>,
     pub(crate) client: Connection<S>,
+    /// The client's address, as engines are told.
+    client_ip: String,
     pub(crate) deadline: Deadline,
     /// The request as engines get it.
     pub(crate) wire: Vec<u8>,
@@ -73,7 +76,9 @@ pub(crate) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream) 
         }
     };
     let deadline = worker.timers.deadline();
-    let mut session = Session { worker, client, deadline, wire: Vec::new(), body: Vec::new(), out: Vec::new() };
+    // A client of IPv4 on a socket for both families has an address of IPv6 that stands for its own.
+    let client_ip = address.to_canonical().to_string();
+    let mut session = Session { worker, client, client_ip, deadline, wire: Vec::new(), body: Vec::new(), out: Vec::new() };
     loop {
         match session.request().await {
             Next::Again => session.tidy(),
@@ -101,9 +106,9 @@ impl<S: Stream> Session<'_, S> {
         };
         let worker = self.worker;
         worker.stats.requests.add(1);
-        let parsed = request::parse(&self.client.input()[..head_length], worker.config.head_fields_max, &mut self.wire, |out| {
-            worker.request_id(out)
-        });
+        let head = &self.client.input()[..head_length];
+        let parsed =
+            request::parse(head, worker.config.head_fields_max, &self.client_ip, &mut self.wire, |out| worker.request_id(out));
         let request = match parsed {
             Ok(request) => request,
             Err(error) => return self.refuse(Problem::head(error), None, 0).await,
@@ -118,7 +123,7 @@ impl<S: Stream> Session<'_, S> {
             Err(Ended::Refused(problem)) => return self.refuse(problem, Some(&request), 0).await,
         };
         let target = std::str::from_utf8(&self.wire[request.target.clone()]).expect("a parsed target is ASCII");
-        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        let path = &*decoded_path(target);
         let view = worker.view();
         if let Some(answer) = route::local(&request, path, view.as_ref().map(|v| &*v.routes)) {
             return match answer {

@@ -39,8 +39,20 @@ fn malformed_requests(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) 
         (400, chunked("fffffffffffffffff\r\n")),
         (417, post("content-length: 16\r\nexpect: tea\r\n")),
         (501, post("transfer-encoding: gzip, chunked\r\n")),
-        (501, post("content-length: 16\r\nupgrade: websocket\r\nconnection: upgrade\r\n")),
-        (501, "CONNECT /a:80 HTTP/1.1\r\nhost: a\r\n\r\n".to_owned()),
+        (501, "CONNECT a:80 HTTP/1.1\r\nhost: a:80\r\n\r\n".to_owned()),
+        (400, "GET a:80 HTTP/1.1\r\nhost: a\r\n\r\n".to_owned()),
+        (400, "GET * HTTP/1.1\r\nhost: a\r\n\r\n".to_owned()),
+        (400, "GET http://user@a/healthz HTTP/1.1\r\nhost: a\r\n\r\n".to_owned()),
+        (400, "GET /v1/../healthz HTTP/1.1\r\nhost: a\r\n\r\n".to_owned()),
+        (400, "GET /v1/%2e%2E/healthz HTTP/1.1\r\nhost: a\r\n\r\n".to_owned()),
+        (400, "GET //healthz HTTP/1.1\r\nhost: a\r\n\r\n".to_owned()),
+        (400, "GET /%zz HTTP/1.1\r\nhost: a\r\n\r\n".to_owned()),
+        (400, "GET /healthz HTTP/1.1\r\nhost: [::1\r\n\r\n".to_owned()),
+        (400, "GET /healthz HTTP/1.1\r\nhost: a:b:c\r\n\r\n".to_owned()),
+        (400, "GET /healthz HTTP/1.1\r\nhost: a:99999\r\n\r\n".to_owned()),
+        (400, "GET /healthz HTTP/1.1\r\nhost: :80\r\n\r\n".to_owned()),
+        (400, "GET /healthz HTTP/1.1\r\nhost: a%zz\r\n\r\n".to_owned()),
+        (505, "GET /healthz HTTP/2.0\r\nhost: a\r\n\r\n".to_owned()),
     ];
     for (status, request) in &rows {
         let mut client = world.client();

@@ -52,7 +52,8 @@ fn bodies_and_end_to_end_fields_pass_unchanged(#[values(IoChoice::Uring, IoChoic
             request.head,
             format!(
                 "POST /v1/unknown/path?q=%20&r HTTP/1.1\r\nHost: example.com:80\r\nX-Custom-A: one\r\nauthorization: Bearer k\r\n\
-                 X-CUSTOM-A: two\r\nX-Request-Id: id-7\r\ncookie: a=b; c=d\r\ncontent-length: {}\r\n\r\n",
+                 X-CUSTOM-A: two\r\nx-hop: 1\r\nX-Request-Id: id-7\r\ncookie: a=b; c=d\r\nx-forwarded-for: 127.0.0.1\r\n\
+                 via: 1.1 ilb\r\ncontent-length: {}\r\n\r\n",
                 body.len()
             )
         );

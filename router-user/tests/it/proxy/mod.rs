@@ -3,7 +3,9 @@
 mod descriptors;
 mod engines;
 mod errors;
+mod fields;
 mod http;
 mod routing;
 mod streaming;
+mod targets;
 pub(crate) mod world;
