@@ -67,7 +67,7 @@ pub(crate) struct Session<'w, S: Stream> {
 }
 
 /// Serves a client connection to its end.
-pub(crate) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream) {
+pub(crate) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream, address: IpAddr) {
     let client = match Connection::adopt(socket) {
         Ok(client) => client,
         Err(error) => {

@@ -206,6 +206,10 @@ fn answers_that_are_not_http(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoC
         b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nx",
         b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\nx",
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 000 OK\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 099 OK\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 600 OK\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 999 OK\r\ncontent-length: 0\r\n\r\n",
     ] {
         let engine = Engine::start(move |socket, _| {
             socket.write_all(bad).unwrap();
