@@ -36,20 +36,22 @@ impl DataRole {
 
     /// Engines by name.
     pub fn live_engines(&self) -> HashMap<String, LiveEngine> {
-        let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
         (self.plane.stats().engines.into_iter())
             .map(|engine| {
                 let live = LiveEngine {
                     in_flight: engine.in_flight,
                     picks: engine.picks,
-                    failures: engine.connect_failures + engine.resets + engine.broken_streams + engine.served[4],
-                    ttft_ms: mean(engine.ttft_ms_sum, engine.ttft_count),
-                    latency_ms: mean(engine.end_to_end_ms_sum, engine.end_to_end_count),
+                    failures: engine.failures(),
+                    ttft_ms: engine.ttft.mean_ms(),
+                    itl_ms: engine.itl.mean_ms(),
+                    latency_ms: engine.e2e.mean_ms(),
                     available: engine.health != Some(HealthState::Out),
-                    ttft_ms_sum: engine.ttft_ms_sum,
-                    ttft_count: engine.ttft_count,
-                    latency_ms_sum: engine.end_to_end_ms_sum,
-                    latency_count: engine.end_to_end_count,
+                    ttft_ms_sum: engine.ttft.sum_ms(),
+                    ttft_count: engine.ttft.count(),
+                    itl_ms_sum: engine.itl.sum_ms(),
+                    itl_count: engine.itl.count(),
+                    latency_ms_sum: engine.e2e.sum_ms(),
+                    latency_count: engine.e2e.count(),
                     events: engine.events,
                 };
                 (engine.engine, live)

@@ -3,6 +3,7 @@
 //! `view` holds what is shown, as plain data that both ends share; `server` answers, `client` asks, `text` prints it for people.
 
 mod client;
+mod families;
 mod listen;
 pub(crate) mod live;
 mod metrics;
@@ -11,6 +12,7 @@ mod text;
 mod view;
 
 pub use client::{AdminClient, ClientError};
+pub use families::FAMILIES;
 pub use listen::{SocketError, bind_socket};
 pub use server::{AdminState, serve_socket, serve_tcp};
 pub use view::{

@@ -281,7 +281,7 @@ async fn command<T: serde::Serialize>(
 }
 
 fn metrics_text(state: &AdminState) -> Response {
-    ([(header::CONTENT_TYPE, crate::telemetry::Exposition::CONTENT_TYPE)], metrics::exposition(state)).into_response()
+    ([(header::CONTENT_TYPE, crate::telemetry::CONTENT_TYPE)], metrics::exposition(state)).into_response()
 }
 
 /// Ready is who can decide a request: a data plane with a snapshot, or a controller that has published one.

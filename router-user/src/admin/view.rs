@@ -116,6 +116,10 @@ pub struct LiveEngine {
     pub failures: u64,
     /// Mean over all its requests since the start.
     pub ttft_ms: Option<f64>,
+    /// Between two events of an event stream (TBOT, also called ITL or TPOT).
+    #[serde(default)]
+    pub itl_ms: Option<f64>,
+    /// End to end.
     pub latency_ms: Option<f64>,
     pub available: bool,
     /// What those means are made of: sums, and counts of answers.
@@ -123,6 +127,10 @@ pub struct LiveEngine {
     pub ttft_ms_sum: f64,
     #[serde(default)]
     pub ttft_count: u64,
+    #[serde(default)]
+    pub itl_ms_sum: f64,
+    #[serde(default)]
+    pub itl_count: u64,
     #[serde(default)]
     pub latency_ms_sum: f64,
     #[serde(default)]

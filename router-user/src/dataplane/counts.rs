@@ -17,10 +17,9 @@ impl DataRole {
         let stats = self.plane.stats();
         let of_engine = |engine: crate::proxy::EngineStats| EngineReport {
             attempts: engine.picks,
-            // A kept connection that had been closed is no fault of the engine.
-            failures: engine.connect_failures + engine.resets + engine.broken_streams + engine.served[4],
-            answers: engine.end_to_end_count,
-            latency_ms_sum: engine.end_to_end_ms_sum,
+            failures: engine.failures(),
+            answers: engine.e2e.count(),
+            latency_ms_sum: engine.e2e.sum_ms(),
             rtt_ms: None,
             engine: engine.engine,
         };

@@ -5,6 +5,8 @@
 //! the bytes.
 
 mod config;
+mod counter;
+mod histogram;
 pub mod http1;
 pub mod payload;
 mod plane;
@@ -19,6 +21,7 @@ mod upstream;
 mod worker;
 
 pub use config::ProxyConfig;
+pub use histogram::Latencies;
 pub use plane::DataPlane;
 pub use start::{ProxyError, ProxyHandle, start};
 pub use stats::{ClassStats, DataPlaneStats, EngineStats, Outcome, Retry};

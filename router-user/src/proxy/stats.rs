@@ -1,34 +1,15 @@
 //! Counters of the data plane: written by one worker each, without contention, and summed when somebody asks.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
+use super::counter::Counter;
+use super::histogram::{E2E_BOUNDS, Histogram, ITL_BOUNDS, Latencies, TTFT_BOUNDS};
 use crate::policy::health::HealthState;
 use crate::publish::routes::Routes;
-
-/// A number that one thread writes and others read.
-#[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
-
-impl Counter {
-    /// Only the owning worker may call this: it is not an atomic addition, and need not be.
-    #[inline]
-    pub(super) fn add(&self, n: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn subtract(&self, n: u64) {
-        self.add(n.wrapping_neg());
-    }
-
-    pub(super) fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -110,7 +91,7 @@ pub(super) struct ClassCounters {
     picks: Mutex<BTreeMap<String, Arc<Counter>>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct EngineCounters {
     pub(super) in_flight: Counter,
     pub(super) picks: Counter,
@@ -121,13 +102,36 @@ pub(super) struct EngineCounters {
     pub(super) resets: Counter,
     pub(super) replays: Counter,
     pub(super) broken_streams: Counter,
-    pub(super) ttft_us: Counter,
-    pub(super) ttft_count: Counter,
-    pub(super) end_to_end_us: Counter,
-    pub(super) end_to_end_count: Counter,
+    /// From sending the request to the first byte of the answer's body.
+    pub(super) ttft: Histogram,
+    /// Between two events of an event stream.
+    pub(super) itl: Histogram,
+    /// From sending the request to the last byte of a whole answer.
+    pub(super) e2e: Histogram,
     pub(super) events: Counter,
     pub(super) bytes: Counter,
     health: AtomicU8,
+}
+
+impl Default for EngineCounters {
+    fn default() -> Self {
+        Self {
+            in_flight: Counter::default(),
+            picks: Counter::default(),
+            served: Default::default(),
+            connects: Counter::default(),
+            connect_failures: Counter::default(),
+            resets: Counter::default(),
+            replays: Counter::default(),
+            broken_streams: Counter::default(),
+            ttft: Histogram::new(&TTFT_BOUNDS),
+            itl: Histogram::new(&ITL_BOUNDS),
+            e2e: Histogram::new(&E2E_BOUNDS),
+            events: Counter::default(),
+            bytes: Counter::default(),
+            health: AtomicU8::new(0),
+        }
+    }
 }
 
 impl EngineCounters {
@@ -146,8 +150,8 @@ impl WorkerStats {
         Self {
             connections: Counter::default(),
             requests: Counter::default(),
-            outcomes: [const { Counter(AtomicU64::new(0)) }; Outcome::ALL.len()],
-            retries: [const { Counter(AtomicU64::new(0)) }; Retry::ALL.len()],
+            outcomes: std::array::from_fn(|_| Counter::default()),
+            retries: std::array::from_fn(|_| Counter::default()),
             retries_denied: Counter::default(),
             classes: Mutex::default(),
             engines: Mutex::default(),
@@ -245,18 +249,26 @@ pub struct EngineStats {
     pub replays: u64,
     /// Answers that broke off after they had begun.
     pub broken_streams: u64,
-    /// Sum over answers of the time from sending the request to the first byte of the answer's body.
-    pub ttft_ms_sum: f64,
-    pub ttft_count: u64,
-    /// Sum over whole answers of the time from sending the request to the last byte.
-    pub end_to_end_ms_sum: f64,
-    pub end_to_end_count: u64,
+    /// Times from sending the request to the first byte of the answer's body.
+    pub ttft: Latencies,
+    /// Times between two events of an event stream: TBOT, also called ITL or TPOT.
+    pub itl: Latencies,
+    /// Times from sending the request to the last byte, of whole answers.
+    pub e2e: Latencies,
     /// Events of event streams.
     pub events: u64,
     /// Bytes of answers' bodies, as framed by the engine.
     pub bytes: u64,
     /// The worst that any worker thinks of it.
     pub health: Option<HealthState>,
+}
+
+impl EngineStats {
+    /// Requests that the engine failed: no connection, a reset before the answer, a broken answer, or a 5xx. A kept connection that
+    /// had been closed is no fault of the engine.
+    pub fn failures(&self) -> u64 {
+        self.connect_failures + self.resets + self.broken_streams + self.served[4]
+    }
 }
 
 /// Engines with connect failures: whether a worker has it out, and how many failures there were.
@@ -300,9 +312,16 @@ pub(super) fn sum(cluster: &str, routes: Option<&Routes>, workers: &[Arc<WorkerS
         stats.classes.push(of_class);
     }
     for engine in &routes.snapshot.engines {
-        let mut of_engine = EngineStats { engine: engine.name.clone(), ..Default::default() };
+        let counters: Vec<Arc<EngineCounters>> = workers.iter().map(|w| w.engine(&engine.name)).collect();
+        let mut of_engine = EngineStats {
+            engine: engine.name.clone(),
+            ttft: Latencies::sum_of(counters.iter().map(|e| &e.ttft), &TTFT_BOUNDS),
+            itl: Latencies::sum_of(counters.iter().map(|e| &e.itl), &ITL_BOUNDS),
+            e2e: Latencies::sum_of(counters.iter().map(|e| &e.e2e), &E2E_BOUNDS),
+            ..Default::default()
+        };
         let mut worst = 0;
-        for e in workers.iter().map(|w| w.engine(&engine.name)) {
+        for e in &counters {
             of_engine.in_flight += e.in_flight.value();
             of_engine.picks += e.picks.value();
             of_engine.served.iter_mut().zip(&e.served).for_each(|(sum, n)| *sum += n.value());
@@ -311,10 +330,6 @@ pub(super) fn sum(cluster: &str, routes: Option<&Routes>, workers: &[Arc<WorkerS
             of_engine.resets += e.resets.value();
             of_engine.replays += e.replays.value();
             of_engine.broken_streams += e.broken_streams.value();
-            of_engine.ttft_ms_sum += e.ttft_us.value() as f64 / 1000.0;
-            of_engine.ttft_count += e.ttft_count.value();
-            of_engine.end_to_end_ms_sum += e.end_to_end_us.value() as f64 / 1000.0;
-            of_engine.end_to_end_count += e.end_to_end_count.value();
             of_engine.events += e.events.value();
             of_engine.bytes += e.bytes.value();
             worst = worst.max(e.health.load(Ordering::Relaxed));

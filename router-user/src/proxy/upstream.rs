@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::config::ProxyConfig;
+use super::counter::Counter;
 use super::plane::DataPlane;
-use super::stats::{ClassCounters, Counter, EngineCounters, WorkerStats};
+use super::stats::{ClassCounters, EngineCounters, WorkerStats};
 use crate::io::{Connection, Stream};
 use crate::model::{ClassId, EngineId};
 use crate::policy::Millis;

@@ -1,16 +1,7 @@
 //! Logs and metrics as text.
 
 mod exposition;
+mod logs;
 
-pub use exposition::Exposition;
-
-/// Sends logs to stderr. `ILB_LOG` sets the level, `info` unless given.
-pub fn start_logs() {
-    use std::io::IsTerminal;
-    let filter = tracing_subscriber::EnvFilter::try_from_env("ILB_LOG").unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-}
+pub use exposition::{CONTENT_TYPE, Exposition, Family, Kind, Samples};
+pub use logs::start_logs;

@@ -15,6 +15,7 @@ use crate::io::{Connection, Stream};
 use crate::model::EngineId;
 use crate::policy::affinity;
 use crate::policy::pick::{Pick, pick};
+use crate::proxy::histogram::EventGaps;
 use crate::proxy::http1::head;
 use crate::proxy::http1::head::HeadError;
 use crate::proxy::http1::request::Request;
@@ -279,8 +280,7 @@ impl<S: Stream> Session<'_, S> {
         let counters = &engine.counters;
         engine.reached();
         counters.served[usize::from(response.status / 100).clamp(1, 5) - 1].add(1);
-        counters.ttft_us.add((worker.timers.elapsed() - sent_at).as_micros() as u64);
-        counters.ttft_count.add(1);
+        counters.ttft.observe(worker.timers.elapsed() - sent_at);
 
         let mut relay = Relay::new(response.body, request.minor);
         let ends_with_connection = relay.put_framing(&mut self.out);
@@ -288,7 +288,7 @@ impl<S: Stream> Session<'_, S> {
         self.put_own_fields(&engine.name, request, closes);
 
         let gap = worker.config.gap_timeout;
-        let mut events = EventCount::default();
+        let (mut events, mut gaps) = (EventCount::default(), EventGaps::default());
         let (outcome, is_intact) = loop {
             // Takes what has come.
             let step = match relay.step(upstream.input(), is_end, &mut self.out) {
@@ -297,7 +297,11 @@ impl<S: Stream> Session<'_, S> {
             };
             counters.bytes.add(step.consumed as u64);
             if response.is_event_stream {
-                counters.events.add(events.count(&upstream.input()[..step.consumed]));
+                let new = events.count(&upstream.input()[..step.consumed]);
+                if new > 0 {
+                    counters.events.add(new);
+                    gaps.observe(new, worker.timers.elapsed(), &counters.itl);
+                }
             }
             // Sends it, watching the client.
             let Self { client, deadline, out, .. } = self;
@@ -355,8 +359,7 @@ impl<S: Stream> Session<'_, S> {
         };
         worker.stats.count(outcome);
         if is_intact {
-            counters.end_to_end_us.add((worker.timers.elapsed() - sent_at).as_micros() as u64);
-            counters.end_to_end_count.add(1);
+            counters.e2e.observe(worker.timers.elapsed() - sent_at);
             if response.keep_alive && is_sent && !is_end {
                 engine.keep(upstream, worker.timers.coarse(), &worker.config);
             }
