@@ -5,8 +5,8 @@
 //! less than they disturb rates and delays. With two cores or more the proxy has one for itself, and client and engines share the rest.
 
 mod closed;
-mod peer;
 mod report;
+mod rival;
 mod streams;
 mod usage;
 
@@ -22,8 +22,8 @@ use tracing::info;
 use crate::origin::Origin;
 use crate::process::{self, Child};
 use closed::Run;
-use peer::{Ground, Peer};
 use report::{Added, Sample};
+use rival::{Kind, Rival, TestBed};
 use usage::Usage;
 
 /// Measure ilb beside haproxy and nginx (Debian: apt-get install haproxy nginx)
@@ -31,7 +31,11 @@ use usage::Usage;
 pub struct Args {
     /// What to measure; repeat for several [default: haproxy nginx ilb-uring ilb-epoll]
     #[arg(long = "peer", value_enum)]
-    peers: Vec<Peer>,
+    peers: Vec<Kind>,
+    /// Another build of ilb, measured beside this one in the same rounds; the table then ends with
+    /// the medians of the ratios, round by round
+    #[arg(long, value_name = "PROGRAM")]
+    baseline: Option<PathBuf>,
     /// Alternated rounds; the table shows medians over them
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -66,10 +70,7 @@ const WARM_UP_FRAC: f64 = 0.2;
 
 pub async fn run(args: Args) -> Result<()> {
     ensure!(args.rounds > 0 && args.connections > 0, "wanted at least one round and one connection");
-    let peers = if args.peers.is_empty() { Peer::ALL.to_vec() } else { args.peers.clone() };
-    for peer in &peers {
-        peer.find()?;
-    }
+    let rivals = rivals(&args)?;
     let origin = Origin::here()?;
     let _nice = args.nice.map(usage::Nice::set).transpose()?;
     let folder = tempfile::Builder::new().prefix("ilb-compare-").tempdir().context("failed to make a working folder")?;
@@ -95,17 +96,17 @@ pub async fn run(args: Args) -> Result<()> {
     }
     cores.keep_to_rest()?;
 
-    let mut samples: Vec<(Peer, Vec<Sample>)> = peers.iter().map(|peer| (*peer, Vec::new())).collect();
+    let mut samples: Vec<(Rival, Vec<Sample>)> = rivals.into_iter().map(|rival| (rival, Vec::new())).collect();
     let mut direct = Vec::new();
     for round in 0..args.rounds {
         direct.push(measure_direct(&args, instant[0], paced[0]).await?);
         for visit in 0..samples.len() {
             let turn = (round + visit) % samples.len();
-            let (peer, found) = &mut samples[turn];
-            let ground = Ground { folder: folder.path(), round, cores: &cores };
+            let (rival, found) = &mut samples[turn];
+            let bed = TestBed { folder: folder.path(), round, cores: &cores };
             let sample =
-                measure(&args, *peer, &ground, instant, paced).await.with_context(|| format!("{peer}, round {}", round + 1))?;
-            info!(round = round + 1, peer = %peer, "{sample}");
+                measure(&args, rival, &bed, instant, paced).await.with_context(|| format!("{rival}, round {}", round + 1))?;
+            info!(round = round + 1, proxy = %rival, "{sample}");
             found.push(sample);
         }
     }
@@ -113,6 +114,19 @@ pub async fn run(args: Args) -> Result<()> {
     report.write(&args.out)?;
     println!("{}", report.markdown());
     Ok(())
+}
+
+/// The rows of the comparison, in the order of the table.
+fn rivals(args: &Args) -> Result<Vec<Rival>> {
+    let kinds = if args.peers.is_empty() { Kind::ALL.to_vec() } else { args.peers.clone() };
+    let mut rivals = Vec::new();
+    for kind in kinds {
+        rivals.push(Rival::installed(kind)?);
+        if let Some(program) = args.baseline.as_deref().filter(|_| kind.is_ilb()) {
+            rivals.push(Rival::baseline(kind, program)?);
+        }
+    }
+    Ok(rivals)
 }
 
 /// The engines without a proxy.
@@ -123,8 +137,8 @@ async fn measure_direct(args: &Args, instant: SocketAddr, paced: SocketAddr) -> 
     Ok(Sample::direct(&one, &many, streams))
 }
 
-async fn measure(args: &Args, peer: Peer, ground: &Ground<'_>, instant: &[SocketAddr], paced: &[SocketAddr]) -> Result<Sample> {
-    let (proxy, front) = peer.start(ground, instant).await?;
+async fn measure(args: &Args, rival: &Rival, bed: &TestBed<'_>, instant: &[SocketAddr], paced: &[SocketAddr]) -> Result<Sample> {
+    let (proxy, front) = rival.start(bed, instant).await?;
     let direct = closed_loop(args, instant[0], 1).await?;
     let before = Usage::of(proxy.group())?;
     let one = closed_loop(args, front, 1).await?;
@@ -135,7 +149,7 @@ async fn measure(args: &Args, peer: Peer, ground: &Ground<'_>, instant: &[Socket
 
     let (mut added_event, mut cpu_event) = (None, None);
     if args.streams > 0 {
-        let (proxy, front) = peer.start(ground, paced).await?;
+        let (proxy, front) = rival.start(bed, paced).await?;
         let direct = streams::run(args, paced[0]).await?.context("streams are on")?;
         let before = Usage::of(proxy.group())?;
         let found = streams::run(args, front).await?.context("streams are on")?;

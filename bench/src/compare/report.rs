@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Args;
 use super::closed::Run;
-use super::peer::Peer;
+use super::rival::{Kind, Rival};
 use crate::origin::Origin;
 
 /// Percentiles of one measurement, in us.
@@ -102,6 +102,36 @@ pub(super) struct Report {
     versions: BTreeMap<String, String>,
     direct: Vec<Sample>,
     peers: Vec<Row>,
+    /// This build over the baseline, where one was given.
+    against_baseline: Vec<Ratio>,
+}
+
+/// Medians over the rounds of this build's figure over the baseline's of the same round; 1 is equal.
+#[derive(Debug, Serialize)]
+struct Ratio {
+    name: String,
+    cpu_per_request: Option<f64>,
+    cpu_per_1000_events: Option<f64>,
+    requests_per_s: Option<f64>,
+}
+
+fn against_baseline(samples: &[(Rival, Vec<Sample>)]) -> Vec<Ratio> {
+    let of =
+        |kind: Kind, is_baseline: bool| samples.iter().find(|(rival, _)| rival.kind == kind && rival.is_baseline == is_baseline);
+    let ratio = |kind: Kind| {
+        let (new, old) = (of(kind, false)?, of(kind, true)?);
+        let pairs: Vec<(&Sample, &Sample)> = new.1.iter().zip(&old.1).collect();
+        let figure = |value: fn(&Sample) -> Option<f64>| {
+            middle(pairs.iter().filter_map(|(new, old)| Some(value(new)? / value(old)?)).collect())
+        };
+        Some(Ratio {
+            name: kind.to_string(),
+            cpu_per_request: figure(|s| s.cpu_us_many),
+            cpu_per_1000_events: figure(|s| s.cpu_ms_per_1000_events),
+            requests_per_s: figure(|s| Some(s.rate_rps)),
+        })
+    };
+    Kind::ALL.into_iter().filter_map(ratio).collect()
 }
 
 #[derive(Debug, Serialize)]
@@ -114,13 +144,13 @@ impl Report {
     pub(super) fn new(
         args: &Args,
         direct: &[Sample],
-        samples: &[(Peer, Vec<Sample>)],
+        samples: &[(Rival, Vec<Sample>)],
         placement: String,
         origin: Origin,
     ) -> Result<Self> {
         let mut versions = BTreeMap::new();
-        for (peer, _) in samples {
-            versions.insert(peer.to_string(), peer.version()?);
+        for (rival, _) in samples {
+            versions.insert(rival.to_string(), rival.version()?);
         }
         Ok(Self {
             origin,
@@ -132,7 +162,8 @@ impl Report {
             event_gap_ms: args.event_gap_ms,
             versions,
             direct: direct.to_vec(),
-            peers: samples.iter().map(|(peer, samples)| Row { name: peer.to_string(), samples: samples.clone() }).collect(),
+            peers: samples.iter().map(|(rival, samples)| Row { name: rival.to_string(), samples: samples.clone() }).collect(),
+            against_baseline: against_baseline(samples),
         })
     }
 
@@ -186,6 +217,15 @@ impl Report {
                 value(|s| s.memory_mib, 0),
             ));
         }
+        for Ratio { name, cpu_per_request, cpu_per_1000_events, requests_per_s } in &self.against_baseline {
+            lines.push(String::new());
+            lines.push(format!(
+                "{name} over its baseline, median of the rounds' ratios: CPU/request {}, CPU/1000 events {}, requests/s {}.",
+                show(*cpu_per_request, 3),
+                show(*cpu_per_1000_events, 3),
+                show(*requests_per_s, 3),
+            ));
+        }
         lines.join("\n")
     }
 }
@@ -194,9 +234,13 @@ fn show(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Median of what the samples have a value for; the mean of the middle two when their number is even.
+/// Median of what the samples have a value for.
 fn median(samples: &[Sample], value: fn(&Sample) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = samples.iter().filter_map(value).collect();
+    middle(samples.iter().filter_map(value).collect())
+}
+
+/// Median; the mean of the middle two when their number is even.
+fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

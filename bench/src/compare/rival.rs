@@ -1,4 +1,5 @@
-//! The proxies measured, and how each is started: one worker, kept-alive connections both ways, no retries, least connections.
+//! The proxies measured, and how each is started: one worker, kept-alive connections both ways, no
+//! retries, least connections.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,37 +12,23 @@ use super::{Cores, subfolder};
 use crate::process::{self, Child};
 use crate::site::Site;
 
+/// A kind of proxy; `ilb` counts once per IO driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Peer {
+pub(super) enum Kind {
     Haproxy,
     Nginx,
     IlbUring,
     IlbEpoll,
 }
 
-/// Where a proxy is started.
-pub(super) struct Ground<'a> {
-    pub(super) folder: &'a Path,
-    pub(super) round: usize,
-    pub(super) cores: &'a Cores,
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Haproxy => "haproxy",
-            Self::Nginx => "nginx",
-            Self::IlbUring => "ilb (io_uring)",
-            Self::IlbEpoll => "ilb (epoll)",
-        })
-    }
-}
-
-impl Peer {
+impl Kind {
     pub(super) const ALL: [Self; 4] = [Self::Haproxy, Self::Nginx, Self::IlbUring, Self::IlbEpoll];
 
-    /// The program.
-    pub(super) fn find(self) -> Result<PathBuf> {
+    pub(super) fn is_ilb(self) -> bool {
+        matches!(self, Self::IlbUring | Self::IlbEpoll)
+    }
+
+    fn find(self) -> Result<PathBuf> {
         let name = match self {
             Self::Haproxy => "haproxy",
             Self::Nginx => "nginx",
@@ -55,12 +42,62 @@ impl Peer {
             .find(|program| program.is_file())
             .with_context(|| format!("{name} is not installed; on Debian: apt-get install {name}"))
     }
+}
 
-    /// Its version, as it tells it.
-    pub(super) fn version(self) -> Result<String> {
-        let flag = if self == Self::IlbUring || self == Self::IlbEpoll { "--version" } else { "-v" };
-        let output = std::process::Command::new(self.find()?).arg(flag).output().context("failed to ask for a version")?;
-        // nginx tells it on stderr.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Haproxy => "haproxy",
+            Self::Nginx => "nginx",
+            Self::IlbUring => "ilb (io_uring)",
+            Self::IlbEpoll => "ilb (epoll)",
+        })
+    }
+}
+
+/// One row of the comparison: a kind of proxy and the program that runs.
+#[derive(Clone, Debug)]
+pub(super) struct Rival {
+    pub(super) kind: Kind,
+    program: PathBuf,
+    /// Another build of `ilb`, to compare this build with.
+    pub(super) is_baseline: bool,
+}
+
+/// Where a proxy is started.
+pub(super) struct TestBed<'a> {
+    pub(super) folder: &'a Path,
+    pub(super) round: usize,
+    pub(super) cores: &'a Cores,
+}
+
+impl fmt::Display for Rival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.kind, if self.is_baseline { ", baseline" } else { "" })
+    }
+}
+
+impl Rival {
+    /// The installed program of its kind; for `ilb` the one built beside this program.
+    ///
+    /// Errors: it is not installed.
+    pub(super) fn installed(kind: Kind) -> Result<Self> {
+        Ok(Self { kind, program: kind.find()?, is_baseline: false })
+    }
+
+    /// Another build of `ilb`.
+    ///
+    /// Errors: there is no such file.
+    pub(super) fn baseline(kind: Kind, program: &Path) -> Result<Self> {
+        let program = program.canonicalize().with_context(|| format!("no program at {} (--baseline)", program.display()))?;
+        Ok(Self { kind, program, is_baseline: true })
+    }
+
+    /// The version that the program states.
+    pub(super) fn version(&self) -> Result<String> {
+        let flag = if self.kind.is_ilb() { "--version" } else { "-v" };
+        let output = std::process::Command::new(&self.program).arg(flag).output().context("failed to ask for a version")?;
+        // nginx writes it to stderr.
         let text = [output.stdout, output.stderr].concat();
         let line = String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned();
         let number = line.split([' ', '/']).find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
@@ -68,37 +105,31 @@ impl Peer {
     }
 
     /// Starts the proxy in front of `engines`; returns when it answers.
-    pub(super) async fn start(self, ground: &Ground<'_>, engines: &[SocketAddr]) -> Result<(Child, SocketAddr)> {
+    pub(super) async fn start(&self, bed: &TestBed<'_>, engines: &[SocketAddr]) -> Result<(Child, SocketAddr)> {
         let addresses = process::free_addresses(3)?;
         let (front, admin, control) = (addresses[0], addresses[1], addresses[2]);
         let kind = if engines.is_empty() { String::new() } else { engines[0].port().to_string() };
-        let folder = subfolder(
-            ground.folder,
-            &format!(
-                "{}-{}-{kind}",
-                self.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned()),
-                ground.round
-            ),
-        )?;
+        let folder =
+            subfolder(bed.folder, &format!("{}-{}-{kind}", self.to_string().replace([' ', ',', '(', ')'], ""), bed.round))?;
         let config = folder.join("config");
-        let text = match self {
-            Self::Haproxy => haproxy(front, engines),
-            Self::Nginx => nginx(front, engines),
-            Self::IlbUring | Self::IlbEpoll => {
+        let text = match self.kind {
+            Kind::Haproxy => haproxy(front, engines),
+            Kind::Nginx => nginx(front, engines),
+            Kind::IlbUring | Kind::IlbEpoll => {
                 let engines: Vec<_> = engines.iter().enumerate().map(|(n, engine)| (format!("e{n}"), *engine)).collect();
                 Site { front, admin, control, folder: &folder, engines: &engines, model: "demo" }.config()
             }
         };
         std::fs::write(&config, text).with_context(|| format!("failed to write {}", config.display()))?;
-        let mut command = process::logged(&self.find()?, &folder.join("log"))?;
-        match self {
-            Self::Haproxy => command.args(["-db", "-f"]).arg(&config),
-            Self::Nginx => command.arg("-p").arg(&folder).args(["-e", "stderr", "-c"]).arg(&config),
-            Self::IlbUring => command.args(["run", "--io", "uring", "-c"]).arg(&config),
-            Self::IlbEpoll => command.args(["run", "--io", "epoll", "-c"]).arg(&config),
+        let mut command = process::logged(&self.program, &folder.join("log"))?;
+        match self.kind {
+            Kind::Haproxy => command.args(["-db", "-f"]).arg(&config),
+            Kind::Nginx => command.arg("-p").arg(&folder).args(["-e", "stderr", "-c"]).arg(&config),
+            Kind::IlbUring => command.args(["run", "--io", "uring", "-c"]).arg(&config),
+            Kind::IlbEpoll => command.args(["run", "--io", "epoll", "-c"]).arg(&config),
         };
         command.current_dir(&folder);
-        let mut child = Child::spawn(&self.to_string(), ground.cores.proxy(&mut command))?;
+        let mut child = Child::spawn(&self.to_string(), bed.cores.proxy(&mut command))?;
         let started = child.answers(front, "/v1/models", 200).await;
         started.with_context(|| std::fs::read_to_string(folder.join("log")).unwrap_or_default())?;
         Ok((child, front))
