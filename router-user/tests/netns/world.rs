@@ -88,6 +88,15 @@ impl World {
     pub(crate) fn counter(&self, name: &str) -> u64 {
         self.status().counters[name]
     }
+
+    /// One of the kernel's own TCP counters, of this network namespace alone.
+    pub(crate) fn tcp_counter(&self, name: &str) -> u64 {
+        let text = fs::read_to_string("/proc/thread-self/net/netstat").expect("the kernel counts");
+        let mut rows = text.lines().filter(|line| line.starts_with("TcpExt:")).map(|line| line.split(' '));
+        let (names, values) = (rows.next().expect("names"), rows.next().expect("values"));
+        let value = names.zip(values).find_map(|(found, value)| (found == name).then_some(value));
+        value.expect("a counter of this kernel").parse().expect("a number")
+    }
 }
 
 impl Drop for World {
