@@ -158,8 +158,9 @@ pub(crate) enum ProfileCommand {
     /// hit_frac, load_change_frac. A column engine is not read, and lines that begin with # are comments. Windows that are idle, saturated or of changing load are left out.
     ///
     /// Writes a [profile.NAME] section for a configuration. A fit that must not be used is refused, with the reason and exit code 1:
-    /// fewer than 12 steady windows, loads below 70 % or above 50 % of capacity only, an error above 15 % in the top band of load, more than 10 %
-    /// off Little's law, a counter that stands still. The plot is written all the same, where there are curves to draw.
+    /// fewer than 12 steady windows, loads below 70 % or above 50 % of capacity only, an error above 15 % in the top band of load,
+    /// columns that contradict each other (seconds for milliseconds: the message names the unit), a counter that stands still, or, without
+    /// --capacity-rps, loads that never made requests twice as slow. The plot is written all the same, where there are curves to draw.
     Fit(ProfileFit),
     /// Record windows of a running fleet, for `ilb profile fit`.
     ///

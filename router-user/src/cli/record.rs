@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use router_user::admin::{AdminClient, EngineView};
 use router_user::clock::{Clock, unix_ms};
-use router_user::fit::{HEADER, Moment, Recording};
+use router_user::fit::{HEADER, Moment, Recording, Tokens};
 use router_user::probe::Timings;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -109,17 +109,16 @@ fn moment(engine: &EngineView, now: Duration) -> Option<Moment> {
     own.or_else(|| {
         let live = engine.live.as_ref()?;
         let timings = |ms: f64, count: u64| Timings { sum_s: ms / 1e3, count: count as f64 };
-        let gauge = |read: fn(&router_user::probe::EngineSignals) -> Option<f64>| engine.signals.as_ref().and_then(read);
-        let (running, waiting) = gauge(|s| s.running).zip(gauge(|s| s.waiting)).unwrap_or((live.in_flight as f64, 0.0));
+        let e2e = timings(live.latency_ms_sum, live.latency_count);
         Some(Moment {
             at_s: now.as_secs_f64(),
-            running,
-            waiting,
+            // All columns are of the same requests: those of this data plane, which cannot tell who waits.
+            running: live.in_flight as f64,
+            waiting: 0.0,
             arrivals: live.picks as f64,
             ttft: timings(live.ttft_ms_sum, live.ttft_count),
-            // An event for a token; of n tokens there are n - 1 gaps.
-            gaps: timings((live.latency_ms_sum - live.ttft_ms_sum).max(0.0), live.events.saturating_sub(live.latency_count)),
-            e2e: Some(timings(live.latency_ms_sum, live.latency_count)),
+            tokens: Tokens::Events { count: live.events as f64, e2e },
+            e2e: Some(e2e),
             prefix: engine.signals.as_ref().and_then(|s| s.prefix),
         })
     })

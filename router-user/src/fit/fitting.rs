@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::profile_text::knots;
 use super::report::{self, BANDS, CurveReport, MIN_COVERAGE_FRAC, MIN_WINDOWS, Refusal, Report};
+use super::units;
 use crate::fit::input::samples::{Dropped, Samples, Window, saturated, sort_out};
 use crate::fit::regression::convex::{Basis, Mean, Point, floor, mean, median};
 use crate::fit::regression::prior::Prior;
@@ -43,7 +44,7 @@ impl Quantity {
 
     pub(super) fn of(self, window: &Window) -> f64 {
         match self {
-            Self::InEngine => window.in_engine,
+            Self::InEngine => window.in_engine(),
             Self::Ttft => window.ttft_ms,
             Self::Tbot => window.tbot_ms,
         }
@@ -147,16 +148,25 @@ pub enum FitError {
 
 /// Fits the curves of one engine kind.
 ///
-/// Errors: too few windows, a frozen column, or the solver of the quantiles. Other reasons against a fit are in its report.
+/// Errors: too few windows, a frozen column, columns that contradict each other, or the solver of the quantiles.
+/// Other reasons against a fit are in its report.
 /// Source: docs/model.md, section 9.
 pub fn fit(samples: &Samples, options: &Options) -> Result<Fit, FitError> {
     let windows = &samples.windows;
-    let saturated =
-        options.capacity_rps.map(|rps| Capacity { rps, source: CapacitySource::Given }).or_else(|| saturation(windows));
-    let drops = sort_out(windows, saturated.map(|c| c.rps));
-    let used: Vec<&Window> = windows.iter().zip(&drops).filter(|(_, drop)| drop.is_none()).map(|(w, _)| w).collect();
+    let busy: Vec<&Window> = windows.iter().filter(|w| w.load_rps > 0.0).collect();
+    if busy.len() >= MIN_WINDOWS {
+        report::frozen(&busy).map_or(Ok(()), Err)?;
+        units::check(&busy)?;
+    }
+    let given = options.capacity_rps.map(|rps| Capacity { rps, source: CapacitySource::Given });
+    let known = given.or_else(|| saturation(windows));
+    let drops = sort_out(windows, known.map(|c| c.rps));
+    let (used, dropped): (Vec<_>, Vec<_>) = windows.iter().zip(&drops).partition(|(_, drop)| drop.is_none());
+    let [used, dropped] = [used, dropped].map(|part| part.into_iter().map(|(window, _)| window).collect::<Vec<_>>());
+    let [idle, changing, saturated] = [Dropped::Idle, Dropped::Changing, Dropped::Saturated]
+        .map(|reason| drops.iter().filter(|drop| **drop == Some(reason)).count());
     if used.len() < MIN_WINDOWS {
-        return Err(Refusal::TooFew { used: used.len(), read: windows.len() }.into());
+        return Err(Refusal::TooFew { used: used.len(), read: windows.len(), idle, changing, saturated }.into());
     }
     if let Some(refusal) = report::frozen(&used) {
         return Err(refusal.into());
@@ -164,45 +174,62 @@ pub fn fit(samples: &Samples, options: &Options) -> Result<Fit, FitError> {
     let mut loads: Vec<f64> = used.iter().map(|w| w.load_rps).collect();
     loads.sort_by(f64::total_cmp);
     let largest = loads[loads.len() - 1];
-    let capacity =
-        saturated.unwrap_or_else(|| Capacity { rps: four_digits(largest, f64::ceil), source: CapacitySource::LargestLoad });
+    let largest_load = || Capacity { rps: four_digits(largest, f64::ceil), source: CapacitySource::LargestLoad };
+    let capacity = known.unwrap_or_else(largest_load);
     let wants_prior = options.prior && largest < MIN_COVERAGE_FRAC * capacity.rps;
-    let points = |quantity: Quantity| points(&used, quantity);
-    let [in_engine, ttft, tbot] = [Quantity::InEngine, Quantity::Ttft, Quantity::Tbot];
-    let prior = wants_prior.then(|| Prior::new(&points(in_engine), &points(ttft), &points(tbot), largest, capacity.rps));
-    let prior = prior.map_or_else(Default::default, |prior| [prior.in_engine, prior.ttft, prior.tbot]);
-    let dropped: Vec<&Window> = windows.iter().zip(&drops).filter(|(_, drop)| drop.is_some()).map(|(w, _)| w).collect();
+    let tasks = tasks(&used, capacity.rps, wants_prior.then_some(largest));
     let mut curves = Vec::new();
-    let mut reports = Vec::new();
-    for (quantity, prior) in [in_engine, ttft, tbot].into_iter().zip(prior) {
-        let task = Task { quantity, measured: points(quantity), prior, capacity: capacity.rps };
+    for task in &tasks {
         let mut curve = task.curve(options.quantile)?;
-        curve.dropped = dropped.iter().map(|w| (w.load_rps, quantity.of(w))).collect();
-        reports.push(task.report(&curve.mean, &used));
+        curve.dropped = dropped.iter().map(|w| (w.load_rps, task.quantity.of(w))).collect();
         curves.push(curve);
     }
-    let hits = used.iter().filter_map(|w| w.hit_frac);
-    let hit_frac = hits.fold(None, |range: Option<(f64, f64)>, hit| {
-        let (least, most) = range.unwrap_or((hit, hit));
-        Some((least.min(hit), most.max(hit)))
-    });
-    let count = |reason| drops.iter().filter(|drop| **drop == Some(reason)).count();
+    let curves: [FittedCurve; 3] = curves.try_into().expect("three quantities give three curves");
     let report = Report {
         read: windows.len(),
         used: used.len(),
-        idle: count(Dropped::Idle),
-        changing: count(Dropped::Changing),
-        saturated: count(Dropped::Saturated),
+        idle,
+        changing,
+        saturated,
         capacity,
         loads_rps: (loads[0], loads[(loads.len() - 1) * 95 / 100], largest),
         prior_above_rps: wants_prior.then_some(largest),
-        curves: reports,
-        little_frac: report::little(&used),
-        hit_frac,
+        curves: tasks.iter().zip(&curves).map(|(task, curve)| task.report(&curve.mean, &used)).collect(),
+        gauges_off_frac: report::gauges_off(&used),
+        growth: growth(&curves, largest),
+        hit_frac: range(used.iter().filter_map(|w| w.hit_frac)),
         newest_s: used.iter().map(|w| w.time_s).fold(0.0, f64::max),
     };
-    let curves = curves.try_into().expect("three quantities give three curves");
     Ok(Fit { capacity, curves, quantile: options.quantile, report })
+}
+
+/// The curves to fit, with physics above `prior_above_rps`.
+fn tasks(windows: &[&Window], capacity: f64, prior_above_rps: Option<f64>) -> [Task; 3] {
+    let quantities = [Quantity::InEngine, Quantity::Ttft, Quantity::Tbot];
+    let [in_engine, ttft, tbot] = quantities.map(|quantity| points(windows, quantity));
+    let prior = prior_above_rps.map(|known| Prior::new(&in_engine, &ttft, &tbot, known, capacity));
+    let [prior_in_engine, prior_ttft, prior_tbot] =
+        prior.map_or_else(Default::default, |prior| [prior.in_engine, prior.ttft, prior.tbot]);
+    [
+        Task { quantity: Quantity::InEngine, measured: in_engine, prior: prior_in_engine, capacity },
+        Task { quantity: Quantity::Ttft, measured: ttft, prior: prior_ttft, capacity },
+        Task { quantity: Quantity::Tbot, measured: tbot, prior: prior_tbot, capacity },
+    ]
+}
+
+/// Time in the engine, and TTFT, at the load `largest` over those without load.
+fn growth([in_engine, ttft, _]: &[FittedCurve; 3], largest: f64) -> (f64, f64) {
+    // Requests in the engine per load are the time in it, and their slope at no load is the time without load.
+    let stay = in_engine.mean.value(largest) / largest / in_engine.mean.slope(0.0);
+    (stay, ttft.mean.value(largest) / ttft.mean.value(0.0))
+}
+
+/// Smallest and largest of `values`.
+fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.fold(None, |range, value| {
+        let (least, most) = range.unwrap_or((value, value));
+        Some((least.min(value), most.max(value)))
+    })
 }
 
 /// What saturated windows served is what the engine can do at most.

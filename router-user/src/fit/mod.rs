@@ -1,9 +1,9 @@
 //! Latency profiles from measurements: windows of an engine at known loads become convex curves with a report.
 //!
 //! ```text
-//! SAMPLES.csv -> table -> samples -> fitting -> profile text, plot
-//!                                     |-> regression (nnls), quantile (HiGHS), prior, report
-//! TABLE.csv   -> table -> iteration --^        batch and prompt timings instead of loads
+//! SAMPLES.csv -> table -> samples -> units -> fitting -> profile text, plot
+//!                                              |-> regression (nnls), quantile (HiGHS), prior, report
+//! TABLE.csv   -> table -> iteration -----------^        batch and prompt timings instead of loads
 //! ```
 //!
 //! Everything but `quantile`, which calls a solver, is pure. docs/model.md, section 9, has the mathematics and the limits.
@@ -15,9 +15,10 @@ mod plot;
 mod profile_text;
 pub(crate) mod regression;
 mod report;
+mod units;
 
 pub use fitting::{Capacity, CapacitySource, Fit, FitError, FittedCurve, Options, Quantity, fit};
-pub use input::recording::{HEADER, Moment, Recorded, Recording};
+pub use input::recording::{HEADER, Moment, Recorded, Recording, Tokens};
 pub use input::samples::{COLUMNS, Dropped, Samples, Window};
 pub use input::table::{Column, Mistake, TableErrors};
 pub use iteration::{Derived, IterationError, Iterations, Workload, derive};

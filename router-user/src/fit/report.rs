@@ -4,9 +4,9 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::fitting::{Capacity, Quantity};
+use super::fitting::{Capacity, CapacitySource, Quantity};
 use crate::fit::input::samples::Window;
-use crate::fit::regression::convex::{Point, median};
+use crate::fit::regression::convex::Point;
 use crate::model::Curve;
 
 /// Steady windows below which no curve is told from noise.
@@ -21,8 +21,13 @@ const MIN_LOW_WINDOWS: usize = 3;
 /// Mean error in the band of highest load that was measured, beyond which the curve misses the part that matters.
 const MAX_TOP_ERROR_FRAC: f64 = 0.15;
 
-/// Largest difference between the requests in the engine and load times stay: beyond it, one of the three is measured wrongly.
-const MAX_LITTLE_FRAC: f64 = 0.1;
+/// Time in the engine at the largest load over that without load, below which the largest load is not taken for the
+/// capacity. An engine that shares itself among its requests takes `1 / (1 - utilisation)` times as long: below
+/// twice, less than half of it is in use.
+const STAY_GROWTH_MIN: f64 = 2.0;
+
+/// The same for TTFT: an engine of few places is full, and its requests wait, long before it gets slower.
+const TTFT_GROWTH_MIN: f64 = 4.0;
 
 /// Bounds of the load bands, as shares of capacity.
 pub const BANDS: [(f64, f64); 3] = [(0.0, 0.5), (0.5, 0.8), (0.8, 1.0)];
@@ -30,8 +35,10 @@ pub const BANDS: [(f64, f64); 3] = [(0.0, 0.5), (0.5, 0.8), (0.8, 1.0)];
 /// Why a fit must not be used.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Refusal {
-    #[error("{used} steady windows are left of {read}, wanted {MIN_WINDOWS} at least")]
-    TooFew { used: usize, read: usize },
+    #[error(
+        "{used} steady windows are left of {read} ({idle} are idle, {changing} changing, {saturated} saturated), wanted {MIN_WINDOWS} at least"
+    )]
+    TooFew { used: usize, read: usize, idle: usize, changing: usize, saturated: usize },
     #[error("{column} is {value} in all {windows} windows: a counter that stands still, not a measurement")]
     Frozen { column: &'static str, value: f64, windows: usize },
     #[error(
@@ -53,11 +60,18 @@ pub enum Refusal {
     )]
     TopBand { quantity: Quantity, error_frac: f64, band: (f64, f64) },
     #[error(
-        "requests in the engine differ from load times stay (Little's law) by {:.1} % in the middle window, wanted {:.0} % at most: one of running, waiting, load_rps and the latencies is not what its name says",
-        100.0 * residual_frac,
-        100.0 * MAX_LITTLE_FRAC
+        "at the largest load, {largest_rps:.4} requests/s, requests take {growth:.1} times as long as without load, wanted {STAY_GROWTH_MIN} at least, as no window is saturated: less than half of the engine was in use, and the file does not show its capacity; measure higher loads, or give --capacity-rps"
     )]
-    Little { residual_frac: f64 },
+    HalfEmpty { largest_rps: f64, growth: f64 },
+    #[error("the columns contradict each other: {contradiction}{}", remedy_text(remedy.as_deref()))]
+    Units { contradiction: String, remedy: Option<String> },
+}
+
+fn remedy_text(remedy: Option<&str>) -> String {
+    match remedy {
+        Some(units) => format!("; they agree if the file has {units}: convert it, and give times in ms and rates per second"),
+        None => "; one of them is not what its name says".to_owned(),
+    }
 }
 
 /// Agreement of points and curve within a band of load.
@@ -99,8 +113,11 @@ pub struct Report {
     /// Load above which the curves come from physics alone.
     pub prior_above_rps: Option<f64>,
     pub curves: Vec<CurveReport>,
-    /// Middle of |N - L x stay| / N; none if no window has what it takes.
-    pub little_frac: Option<f64>,
+    /// Requests in the engine by its gauges over those by Little's law, less 1, over all windows. `None` where the
+    /// file has no time in the engine, and the gauges stand alone.
+    pub gauges_off_frac: Option<f64>,
+    /// Time in the engine, and TTFT, at the largest load over those without load, by the fitted curves.
+    pub growth: (f64, f64),
     pub hit_frac: Option<(f64, f64)>,
     /// Start of the newest window, as in the file.
     pub newest_s: f64,
@@ -124,8 +141,10 @@ impl Report {
                 refusals.push(Refusal::TopBand { quantity: curve.quantity, error_frac, band });
             }
         }
-        if let Some(residual_frac) = self.little_frac.filter(|residual| *residual > MAX_LITTLE_FRAC) {
-            refusals.push(Refusal::Little { residual_frac });
+        let (growth, ttft_growth) = self.growth;
+        let is_half_empty = growth < STAY_GROWTH_MIN && ttft_growth < TTFT_GROWTH_MIN;
+        if self.capacity.source == CapacitySource::LargestLoad && is_half_empty {
+            refusals.push(Refusal::HalfEmpty { largest_rps: self.loads_rps.2, growth });
         }
         refusals
     }
@@ -163,24 +182,22 @@ pub(super) fn violations(points: &[Point]) -> (f64, f64) {
     (fall, bulges.fold(0.0, f64::max))
 }
 
-/// Middle of |N - L x stay| / N over the windows that tell all three.
-pub(super) fn little(windows: &[&Window]) -> Option<f64> {
-    let residual = |w: &&Window| {
-        let expected = w.load_rps * w.stay_ms()? / 1e3;
-        (w.in_engine > 0.0).then(|| (w.in_engine - expected).abs() / w.in_engine)
-    };
-    let residuals: Vec<f64> = windows.iter().filter_map(residual).collect();
-    (!residuals.is_empty()).then(|| median(residuals))
+/// [`Report::gauges_off_frac`].
+pub(super) fn gauges_off(windows: &[&Window]) -> Option<f64> {
+    let known = windows.iter().filter_map(|w| Some((w.gauges, w.little()?)));
+    let (gauges, law) = known.fold((0.0, 0.0), |(a, b), (gauges, law)| (a + gauges, b + law));
+    (law > 0.0).then(|| gauges / law - 1.0)
 }
 
 /// A column that shows the same value in every window.
 pub(super) fn frozen(windows: &[&Window]) -> Option<Refusal> {
-    let stands = |(column, quantity): (&'static str, Quantity)| {
-        let value = quantity.of(windows.first()?);
-        let frozen = windows.iter().all(|w| quantity.of(w) == value);
+    type Column = (&'static str, fn(&Window) -> f64);
+    let stands = |(column, read): Column| {
+        let value = read(windows.first()?);
+        let frozen = windows.iter().all(|w| read(w) == value);
         frozen.then_some(Refusal::Frozen { column, value, windows: windows.len() })
     };
-    let columns = [("running + waiting", Quantity::InEngine), ("ttft_ms", Quantity::Ttft), ("tbot_ms", Quantity::Tbot)];
+    let columns: [Column; 3] = [("running + waiting", |w| w.gauges), ("ttft_ms", |w| w.ttft_ms), ("tbot_ms", |w| w.tbot_ms)];
     columns.into_iter().find_map(stands)
 }
 
@@ -217,9 +234,9 @@ impl fmt::Display for Report {
             let (fall, bulge) = (percent(Some(curve.fall_frac)), percent(Some(curve.bulge_frac)));
             write!(f, "{comma} {} {fall}, {bulge}", curve.quantity.name())?;
         }
-        match self.little_frac {
-            Some(residual) => write!(f, "\nLittle's law: off by {} in the middle window", percent(Some(residual)))?,
-            None => write!(f, "\nLittle's law: not checked, for want of e2e_ms or output_tokens")?,
+        match self.gauges_off_frac {
+            Some(off) => write!(f, "\nin engine: by Little's law; running + waiting differ by {:+.1} %", 100.0 * off)?,
+            None => write!(f, "\nin engine: by running + waiting, which nothing confirms for want of e2e_ms or output_tokens")?,
         }
         match self.hit_frac {
             Some((least, most)) => write!(f, "\nprefix hits: {:.0} to {:.0} % of prompt tokens", 100.0 * least, 100.0 * most),

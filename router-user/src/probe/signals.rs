@@ -61,6 +61,14 @@ pub struct Timings {
     pub count: f64,
 }
 
+impl Family {
+    /// True if the engine adds the mean gap of each request to its time between tokens, and not each gap: then its
+    /// count is of requests.
+    pub fn times_requests(self) -> bool {
+        matches!(self, Self::TrtllmServe | Self::Tgi)
+    }
+}
+
 impl EngineSignals {
     pub(super) fn nothing(family: Family) -> Self {
         Self {

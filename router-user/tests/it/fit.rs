@@ -166,7 +166,7 @@ fn each_kind_of_bad_samples_is_refused_for_its_reason() {
     }
     check(None, "", |_, _| ());
     check(Some(12.0), "is 48 % of the capacity 12, wanted 70 % at least", |_, _| ());
-    check(None, "5 steady windows are left of 40, wanted 12 at least", |i, m| {
+    check(None, "5 steady windows are left of 40 (0 are idle, 0 changing, 35 saturated), wanted 12 at least", |i, m| {
         if i >= 5 {
             m.served_rps = 0.5 * m.load_rps;
             m.load_rps += 9.0;
@@ -184,7 +184,37 @@ fn each_kind_of_bad_samples_is_refused_for_its_reason() {
     check(None, "running + waiting is 3 in all 40 windows", |_, m| m.running = 3.0);
     check(None, "ttft_ms is 80 in all 40 windows", |_, m| m.ttft_ms = 80.0);
     check(Some(6.0), "the TBOT curve is off by", |i, m| m.tbot_ms *= if i % 2 == 0 { 0.5 } else { 1.5 });
-    check(None, "(Little's law) by 50.", |_, m| m.e2e_ms *= 0.5);
+    check(None, "% of load_rps x the time in the engine (Little's law) over all windows, wanted 67 to 150 %", |_, m| {
+        m.e2e_ms *= 0.5
+    });
+}
+
+#[test]
+fn gauges_that_were_read_at_few_moments_do_not_spoil_a_fit() {
+    let mut dice = Dice(11);
+    let mut off = |text: &str| {
+        let samples = Samples::read("samples.csv", text).expect("samples");
+        let windows = samples.windows.into_iter().map(|mut window| {
+            window.gauges *= 0.5 + dice.share();
+            window
+        });
+        Samples { source: samples.source, windows: windows.collect() }
+    };
+    let samples = off(&Law::samples(2, 120, 0.05, (0.02, 0.99)));
+    let fit = fit(&samples, &Options { capacity_rps: Some(Law::CAPACITY), ..OPTIONS }).expect("a fit");
+    assert_eq!(fit.report.refusals(), []);
+    let truth: Vec<(f64, f64)> = (2..=38).map(|i| 0.025 * f64::from(i) * Law::CAPACITY).map(|l| (l, Law::in_engine(l))).collect();
+    check_errors("in engine", &fit.curves[0].mean, &truth, 0.10);
+}
+
+#[test]
+fn samples_below_half_of_the_load_give_no_profile_without_a_capacity() {
+    let samples = Law::samples(7, 60, 0.03, (0.03, 0.48));
+    let refused = fitted(&samples, OPTIONS).report.refusals();
+    let text: String = refused.iter().map(ToString::to_string).collect();
+    assert!(text.contains("less than half of the engine was in use, and the file does not show its capacity"), "{text:?}");
+    // Up to the capacity itself the same engine passes, saturated or not.
+    assert_eq!(fitted(&Law::samples(7, 60, 0.03, (0.03, 0.98)), OPTIONS).report.refusals(), []);
 }
 
 fn ilb(folder: &Path, arguments: &[&str]) -> Output {
@@ -240,6 +270,31 @@ fn the_command_writes_a_profile_that_check_takes_and_a_picture() {
     check_exit(folder, &["profile", "fit", "bad.csv"], 2, &["bad.csv:2: column \"ttft_ms\": is \"fast\"; wanted the mean time"]);
     check_exit(folder, &["profile", "fit", "none.csv"], 2, &["none.csv: cannot be read"]);
     check_exit(folder, &["profile", "fit", "good.csv", "--quantile", "1"], 2, &["wanted a share from 0.5 to below 1"]);
+}
+
+#[test]
+fn a_file_in_other_units_is_refused_and_the_units_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let header = HEADER.replace("e2e_ms", "e2e_ms,output_tokens");
+    let check = |factors: [f64; 4], wanted: &str| {
+        let mut text = header.clone();
+        for line in Law::samples(4, 60, 0.02, (0.02, 0.99)).lines().skip(1) {
+            let mut cells: Vec<f64> = line.split(',').map(|cell| cell.parse().expect("a number")).collect();
+            for (place, factor) in [(4, factors[0]), (5, factors[1]), (8, factors[2]), (1, factors[3]), (7, factors[3])] {
+                cells[place] *= factor;
+            }
+            cells.push(201.0);
+            text += &format!("{}\n", cells.iter().map(f64::to_string).collect::<Vec<_>>().join(","));
+        }
+        fs::write(folder.path().join("s.csv"), text).expect("written");
+        let code = if wanted.is_empty() { 0 } else { 1 };
+        check_exit(folder.path(), &["profile", "fit", "s.csv", "-o", "p.toml"], code, &[wanted]);
+    };
+    check([1.0; 4], "");
+    check([1e-3, 1e-3, 1.0, 1.0], "they agree if the file has ttft_ms in seconds, tbot_ms in seconds: convert it");
+    check([1e-3, 1e-3, 1e-3, 1.0], "they agree if the file has ttft_ms in seconds, tbot_ms in seconds, e2e_ms in seconds");
+    check([1e3, 1e3, 1e3, 1.0], "e2e_ms in microseconds");
+    check([1.0, 1.0, 1.0, 60.0], "load_rps in requests per minute, served_rps in requests per minute");
 }
 
 #[test]

@@ -12,7 +12,10 @@ const COUNTING_SIGMAS: f64 = 3.0;
 /// A pause between two moments of more than this part of a window leaves a gap in which the gauges are not known.
 const LONGEST_PAUSE_FRAC: f64 = 0.6;
 
-/// What was counted of one engine until one moment; counters only grow.
+/// What was counted of one engine until one moment.
+///
+/// `ttft`, `tokens` and `e2e` are counters as their owner keeps them: each only grows, so that one that falls shows a
+/// restart. A difference of two of them may fall at any time, and is taken per window only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
     /// In s, of any clock that does not jump.
@@ -21,10 +24,21 @@ pub struct Moment {
     pub waiting: f64,
     pub arrivals: f64,
     pub ttft: Timings,
-    /// Gaps between tokens.
-    pub gaps: Timings,
+    pub tokens: Tokens,
     pub e2e: Option<Timings>,
     pub prefix: Option<PrefixCache>,
+}
+
+/// How output tokens are counted. Counters of different owners are not compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tokens {
+    /// By the engine: the gaps between the tokens of a request, each timed.
+    Gaps(Timings),
+    /// By the engine: of each request that ended, the mean gap. The number of tokens is not known.
+    MeanGaps(Timings),
+    /// By the data plane: one event of the stream for a token, the first included. The gaps fill the time between the
+    /// first token and the end.
+    Events { count: f64, e2e: Timings },
 }
 
 /// One window, as a row of the file.
@@ -36,7 +50,7 @@ pub struct Recorded {
     pub waiting: f64,
     pub ttft_ms: f64,
     pub tbot_ms: f64,
-    pub output_tokens: f64,
+    pub output_tokens: Option<f64>,
     pub served_rps: Option<f64>,
     pub e2e_ms: Option<f64>,
     pub hit_frac: Option<f64>,
@@ -67,15 +81,43 @@ struct Open {
 impl Moment {
     /// By an engine's own account; `None` if it does not tell all that a window needs.
     pub fn of(at_s: f64, signals: &EngineSignals) -> Option<Self> {
-        let (running, waiting, ttft) = (signals.running?, signals.waiting?, signals.ttft?);
+        let (running, waiting, ttft, gaps) = (signals.running?, signals.waiting?, signals.ttft?, signals.itl?);
+        let tokens = if signals.family.times_requests() { Tokens::MeanGaps(gaps) } else { Tokens::Gaps(gaps) };
         // Who waits has arrived and has no token yet.
         let arrivals = ttft.count + waiting;
-        Some(Self { at_s, running, waiting, arrivals, ttft, gaps: signals.itl?, e2e: signals.e2e, prefix: signals.prefix })
+        Some(Self { at_s, running, waiting, arrivals, ttft, tokens, e2e: signals.e2e, prefix: signals.prefix })
     }
 
+    /// Whether nothing began anew since `before`, and both are counted by the same owner.
     fn follows(&self, before: &Self) -> bool {
-        let grows = |now: Timings, then: Timings| now.count >= then.count && now.sum_s >= then.sum_s;
-        self.at_s > before.at_s && grows(self.ttft, before.ttft) && grows(self.gaps, before.gaps)
+        let has_grown = |now: Timings, then: Timings| now.count >= then.count && now.sum_s >= then.sum_s;
+        let tokens = match (self.tokens, before.tokens) {
+            (Tokens::Gaps(now), Tokens::Gaps(then)) | (Tokens::MeanGaps(now), Tokens::MeanGaps(then)) => has_grown(now, then),
+            (Tokens::Events { count, e2e }, Tokens::Events { count: count_then, e2e: e2e_then }) => {
+                count >= count_then && has_grown(e2e, e2e_then)
+            }
+            _ => false,
+        };
+        self.at_s > before.at_s && has_grown(self.ttft, before.ttft) && tokens
+    }
+
+    /// Mean time between tokens in s, and mean tokens of a request, since `before`; `None` without tokens.
+    fn tokens_since(&self, before: &Self) -> Option<(f64, Option<f64>)> {
+        let requests = self.ttft.count - before.ttft.count;
+        match (self.tokens, before.tokens) {
+            (Tokens::Gaps(now), Tokens::Gaps(then)) => {
+                Some((now.mean_since(&then)?, (requests > 0.0).then(|| (now.count - then.count) / requests + 1.0)))
+            }
+            (Tokens::MeanGaps(now), Tokens::MeanGaps(then)) => Some((now.mean_since(&then)?, None)),
+            (Tokens::Events { count, e2e }, Tokens::Events { count: count_then, e2e: e2e_then }) => {
+                // First tokens and ends are of different requests, so their sums have no difference; their means do.
+                let stream_s = e2e.mean_since(&e2e_then)? - self.ttft.mean_since(&before.ttft)?;
+                let ended = e2e.count - e2e_then.count;
+                let tokens = (count - count_then) / f64::midpoint(requests, ended);
+                (stream_s > 0.0 && tokens > 1.0).then(|| (stream_s / (tokens - 1.0), Some(tokens)))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -129,7 +171,7 @@ impl Open {
     fn row(&self, before: Option<(f64, f64)>) -> Option<Recorded> {
         let (first, last) = (&self.first, &self.last);
         let (arrivals, window_s) = self.arrivals();
-        let (requests, gaps) = (last.ttft.count - first.ttft.count, last.gaps.count - first.gaps.count);
+        let (gap_s, output_tokens) = last.tokens_since(first)?;
         let within = self.middle.map_or(0.0, |middle| {
             let half = |from: &Moment, to: &Moment| ((to.arrivals - from.arrivals).max(0.0), to.at_s - from.at_s);
             change(half(first, &middle), half(&middle, last))
@@ -141,8 +183,8 @@ impl Open {
             running: self.running / self.gauges,
             waiting: self.waiting / self.gauges,
             ttft_ms: last.ttft.mean_since(&first.ttft)? * 1e3,
-            tbot_ms: last.gaps.mean_since(&first.gaps)? * 1e3,
-            output_tokens: gaps / requests + 1.0,
+            tbot_ms: gap_s * 1e3,
+            output_tokens,
             served_rps: e2e.map(|(last, first)| (last.count - first.count).max(0.0) / window_s),
             e2e_ms: e2e.and_then(|(last, first)| Some(last.mean_since(&first)? * 1e3)),
             hit_frac: last.prefix.zip(first.prefix).and_then(|(last, first)| last.hit_frac_since(&first)),
@@ -164,12 +206,13 @@ fn change(a: (f64, f64), b: (f64, f64)) -> f64 {
 impl Recorded {
     /// A line of the file, with its end; `time_s` is the window's start in Unix time.
     pub fn line(&self, time_s: f64, engine: &str) -> String {
-        let Self { window_s, load_rps, running, waiting, ttft_ms, tbot_ms, output_tokens, load_change_frac, .. } = self;
+        let Self { window_s, load_rps, running, waiting, ttft_ms, tbot_ms, load_change_frac, .. } = self;
         let maybe = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.4}"));
-        let (served_rps, e2e_ms, hit_frac) = (maybe(self.served_rps), maybe(self.e2e_ms), maybe(self.hit_frac));
+        let [served_rps, e2e_ms, output_tokens, hit_frac] =
+            [self.served_rps, self.e2e_ms, self.output_tokens, self.hit_frac].map(maybe);
         format!(
             "{time_s:.1},{engine},{load_rps:.4},{running:.3},{waiting:.3},{ttft_ms:.3},{tbot_ms:.4},{window_s:.2},{served_rps},{e2e_ms},\
-             {output_tokens:.2},{hit_frac},{load_change_frac:.3}\n"
+             {output_tokens},{hit_frac},{load_change_frac:.3}\n"
         )
     }
 }
@@ -187,7 +230,14 @@ mod tests {
             let zero = Timings { sum_s: 0.0, count: 0.0 };
             let prefix = Some(PrefixCache { queries: 0.0, hits: 0.0 });
             let (running, waiting, arrivals) = (3.0, 1.0, 0.0);
-            Self(Moment { at_s: 0.0, running, waiting, arrivals, ttft: zero, gaps: zero, e2e: Some(zero), prefix })
+            let tokens = Tokens::Gaps(zero);
+            Self(Moment { at_s: 0.0, running, waiting, arrivals, ttft: zero, tokens, e2e: Some(zero), prefix })
+        }
+
+        /// The same, seen by a data plane that counts events, without the engine's own gaps.
+        fn behind_a_data_plane() -> Self {
+            let zero = Timings { sum_s: 0.0, count: 0.0 };
+            Self(Moment { tokens: Tokens::Events { count: 0.0, e2e: zero }, ..Self::new().0 })
         }
 
         fn after(&mut self, seconds: f64, rps: f64) -> Moment {
@@ -199,7 +249,14 @@ mod tests {
             self.0.at_s += seconds;
             self.0.arrivals += requests;
             grow(&mut self.0.ttft, requests, 0.1);
-            grow(&mut self.0.gaps, 10.0 * requests, 0.02);
+            match &mut self.0.tokens {
+                Tokens::Gaps(gaps) => grow(gaps, 10.0 * requests, 0.02),
+                Tokens::MeanGaps(gaps) => grow(gaps, requests, 0.02),
+                Tokens::Events { count, e2e } => {
+                    *count += 11.0 * requests;
+                    grow(e2e, requests, 0.3);
+                }
+            }
             grow(self.0.e2e.as_mut().expect("set"), requests, 0.3);
             let prefix = self.0.prefix.as_mut().expect("set");
             (prefix.queries, prefix.hits) = (prefix.queries + 100.0 * requests, prefix.hits + 25.0 * requests);
@@ -222,12 +279,12 @@ mod tests {
         close(window.running + window.waiting, 4.0);
         close(window.ttft_ms, 100.0);
         close(window.tbot_ms, 20.0);
-        close(window.output_tokens, 11.0);
+        close(window.output_tokens.expect("counted"), 11.0);
         close(window.window_s, 10.0);
         assert_eq!((window.served_rps, window.hit_frac, window.load_change_frac), (Some(8.0), Some(0.25), 0.0));
         let text = format!("{HEADER}\n{}", window.line(1_700_000_000.0, "e1"));
         let read = Samples::read("s.csv", &text).expect("what is written is read");
-        assert!((read.windows[0].load_rps - 8.0).abs() < 1e-9 && (read.windows[0].in_engine - 4.0).abs() < 1e-9);
+        assert!((read.windows[0].load_rps - 8.0).abs() < 1e-9 && (read.windows[0].gauges - 4.0).abs() < 1e-9);
         assert!((read.windows[0].e2e_ms.expect("measured") - 300.0).abs() < 1e-6);
     }
 
@@ -252,5 +309,65 @@ mod tests {
         assert_eq!(run(&mut recording, &mut engine, 8, 5.0).len(), 0, "nobody knows what was in between");
         assert_eq!(run(&mut recording, &mut engine, 5, 5.0).len(), 1);
         assert_eq!(run(&mut recording, &mut engine, 30, 0.0).len(), 1, "the rest is idle");
+    }
+
+    #[test]
+    fn an_engine_without_histograms_loses_no_window_while_requests_begin_before_others_end() {
+        let zero = Timings { sum_s: 0.0, count: 0.0 };
+        let (mut recording, mut moment) = (Recording::new(10.0), Engine::behind_a_data_plane().0);
+        let (mut ends, mut events, mut windows) = (zero, 0.0, Vec::new());
+        for second in 0..61 {
+            moment.at_s += 1.0;
+            // Eight requests get their first token in one second and end in the next.
+            if second % 2 == 0 {
+                moment.ttft = Timings { sum_s: moment.ttft.sum_s + 0.8, count: moment.ttft.count + 8.0 };
+                events += 8.0;
+            } else {
+                ends = Timings { sum_s: ends.sum_s + 2.4, count: ends.count + 8.0 };
+                events += 80.0;
+            }
+            moment.arrivals = moment.ttft.count;
+            moment.tokens = Tokens::Events { count: events, e2e: ends };
+            moment.e2e = Some(ends);
+            windows.extend(recording.take(moment));
+        }
+        assert_eq!(windows.len(), 6);
+        for window in windows {
+            assert!((window.tbot_ms - 20.0).abs() < 1e-6 && (window.load_rps - 4.0).abs() < 1e-6, "{window:?}");
+        }
+    }
+
+    #[test]
+    fn a_data_plane_measures_the_gaps_that_the_engine_has() {
+        let (mut recording, mut engine) = (Recording::new(10.0), Engine::behind_a_data_plane());
+        let windows = run(&mut recording, &mut engine, 11, 8.0);
+        let (tbot_ms, tokens) = (windows[0].tbot_ms, windows[0].output_tokens.expect("counted"));
+        assert!((tbot_ms - 20.0).abs() < 1e-6 && (tokens - 11.0).abs() < 1e-6, "{tbot_ms} ms, {tokens} tokens");
+    }
+
+    #[test]
+    fn counters_of_two_owners_are_not_compared() {
+        let (mut recording, mut own, mut seen) = (Recording::new(10.0), Engine::new(), Engine::behind_a_data_plane());
+        seen.0.ttft = Timings { sum_s: 1e4, count: 1e5 };
+        assert_eq!(run(&mut recording, &mut own, 8, 5.0).len(), 0);
+        seen.0.at_s = own.0.at_s;
+        assert_eq!(run(&mut recording, &mut seen, 8, 5.0).len(), 0, "the engine's own histograms are gone");
+        assert_eq!(run(&mut recording, &mut seen, 3, 5.0).len(), 1);
+    }
+
+    #[test]
+    fn a_mean_gap_per_request_tells_no_length_of_outputs() {
+        let page = "trtllm_num_requests_running 3\ntrtllm_num_requests_waiting 1\n\
+                    trtllm_time_to_first_token_seconds_sum 9\ntrtllm_time_to_first_token_seconds_count 90\n\
+                    trtllm_time_per_output_token_seconds_sum 2\ntrtllm_time_per_output_token_seconds_count 90\n";
+        let signals = crate::probe::from_metrics(page.as_bytes()).expect("known");
+        let moment = Moment::of(0.0, &signals).expect("all that a window needs");
+        let (mut recording, mut engine) = (Recording::new(10.0), Engine(moment));
+        engine.0.e2e = Some(Timings { sum_s: 0.0, count: 0.0 });
+        engine.0.prefix = Some(PrefixCache { queries: 0.0, hits: 0.0 });
+        let windows = run(&mut recording, &mut engine, 11, 8.0);
+        assert_eq!(windows[0].output_tokens, None);
+        assert!((windows[0].tbot_ms - 20.0).abs() < 1e-6);
+        assert!(windows[0].line(0.0, "e1").contains(",300.0000,,0.2500,"), "{}", windows[0].line(0.0, "e1"));
     }
 }

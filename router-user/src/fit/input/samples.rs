@@ -44,8 +44,8 @@ const fn column(name: &'static str, required: bool, most: f64, wanted: &'static 
 pub struct Window {
     pub time_s: f64,
     pub load_rps: f64,
-    /// Requests in the engine: running and waiting.
-    pub in_engine: f64,
+    /// Requests running and waiting, as the engine's gauges showed them when they were read.
+    pub gauges: f64,
     pub ttft_ms: f64,
     pub tbot_ms: f64,
     pub window_s: Option<f64>,
@@ -57,9 +57,21 @@ pub struct Window {
 }
 
 impl Window {
-    /// Time in the engine in ms: measured, or by the first token and the gaps after it.
-    pub(crate) fn stay_ms(&self) -> Option<f64> {
-        self.e2e_ms.or_else(|| Some(self.ttft_ms + (self.output_tokens? - 1.0).max(0.0) * self.tbot_ms))
+    /// Time in the engine in ms by the first token and the gaps after it; `None` without the length of outputs.
+    pub(crate) fn parts_ms(&self) -> Option<f64> {
+        Some(self.ttft_ms + (self.output_tokens? - 1.0).max(0.0) * self.tbot_ms)
+    }
+
+    /// Mean requests in the engine by Little's law: the rate at which they end times the time they stay. `None`
+    /// where the file has neither `e2e_ms` nor `output_tokens`.
+    pub(crate) fn little(&self) -> Option<f64> {
+        Some(self.served_rps.unwrap_or(self.load_rps) * self.e2e_ms.or_else(|| self.parts_ms())? / 1e3)
+    }
+
+    /// Mean requests in the engine. Little's law comes first: it averages over every request of the window, where
+    /// gauges show the few moments at which they were read.
+    pub(crate) fn in_engine(&self) -> f64 {
+        self.little().unwrap_or(self.gauges)
     }
 }
 
@@ -88,7 +100,7 @@ fn window(row: &[Option<f64>]) -> Window {
     Window {
         time_s: required(0),
         load_rps: required(1),
-        in_engine: required(2) + required(3),
+        gauges: required(2) + required(3),
         ttft_ms: required(4),
         tbot_ms: required(5),
         window_s: row[6],
@@ -137,9 +149,9 @@ pub(crate) fn saturated(windows: &[Window]) -> Vec<bool> {
 }
 
 /// Whether more arrived than was served, and that by more than a steady number of requests in the engine varies.
-fn falls_short(window: &Window) -> bool {
+pub(crate) fn falls_short(window: &Window) -> bool {
     let Some(served) = window.served_rps else { return false };
-    let varies = COUNTING_SIGMAS * (2.0 * window.in_engine).sqrt();
+    let varies = COUNTING_SIGMAS * (2.0 * window.in_engine()).sqrt();
     served < SATURATED_FRAC * window.load_rps && window.window_s.is_none_or(|s| (window.load_rps - served) * s > varies)
 }
 
