@@ -9,7 +9,7 @@ use router_user::model::Fleet;
 use router_user::plan::decide::whatif;
 use router_user::plan::decide::whatif::Change;
 use router_user::plan::explain::{report, weights};
-use router_user::plan::{Inputs, Plan, evaluate, nearest, plan};
+use router_user::plan::{Inputs, Plan, evaluate, nearest, plan_or_greedy};
 
 use super::args::Explain;
 use super::print::print;
@@ -77,7 +77,7 @@ fn configured(config: &Config) -> Inputs {
 
 fn planned(fleet: &Fleet, inputs: &Inputs) -> anyhow::Result<Plan> {
     let clock = Clock::start();
-    let mut plan = plan(fleet, inputs, None)?;
+    let mut plan = plan_or_greedy(fleet, inputs, None)?;
     plan.solve_ms = clock.now().as_secs_f64() * 1e3;
     Ok(plan)
 }

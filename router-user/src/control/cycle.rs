@@ -1,13 +1,13 @@
 //! One cycle of the control plane without its IO: plan, decide, write down. What the controller's tasks run, and the simulator too.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::time::Duration;
 
 use crate::model::Fleet;
 use crate::plan::decide::failover::{Alternate, alternates};
 use crate::plan::decide::gate::{Decision, decide};
 use crate::plan::decide::regions::{RegionLoss, region_losses};
-use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, plan_greedily};
+use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate};
 use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
 
@@ -15,7 +15,6 @@ use crate::publish::snapshot::Snapshot;
 #[derive(Debug)]
 pub struct Planning {
     optimiser: Optimiser,
-    budget: Duration,
 }
 
 /// What a cycle comes to.
@@ -31,25 +30,18 @@ pub struct Conclusion {
 impl Planning {
     /// `budget` is the time that the solves of one plan may take.
     pub fn new(budget: Duration) -> Self {
-        Self { optimiser: Optimiser::new(budget), budget }
+        Self { optimiser: Optimiser::new(budget) }
     }
 
     /// Plans for `inputs` from the `held` weights. Where the optimiser fails, the plan is one that was made without it.
     ///
     /// Errors: why there is no plan at all.
     pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, String> {
-        let optimised = catch_unwind(AssertUnwindSafe(|| self.optimiser.plan(fleet, inputs, held)));
-        let failure = match optimised {
-            Ok(Ok(plan)) => return Ok(plan),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => {
-                self.optimiser = Optimiser::new(self.budget);
-                "the optimiser panicked".to_owned()
-            }
-        };
-        tracing::error!(failure, "planning without the solver");
-        let greedy = plan_greedily(fleet, inputs, held);
-        greedy.map_err(|error| format!("no plan: {failure}; without the solver: {error}"))
+        let plan = self.optimiser.plan_or_greedy(fleet, inputs, held).map_err(|error| format!("no plan: {error}"))?;
+        if let Some(failure) = &plan.solver_failure {
+            tracing::error!(failure, "the optimiser failed; the greedy plan stands in");
+        }
+        Ok(plan)
     }
 
     /// What `weights` become when engines are lost; nothing if that fails, since weights are worth publishing without.

@@ -9,7 +9,7 @@ use crate::control::{Command, ControllerHandle};
 use crate::dataplane::DataRole;
 use crate::dataplane::effective::install;
 use crate::model::Fleet;
-use crate::plan::{Inputs, plan};
+use crate::plan::{Inputs, plan_or_greedy};
 use crate::publish::snapshot::{Snapshot, SnapshotError};
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, HttpStore, Store, StoreError};
 use crate::publish::{Generation, build};
@@ -85,7 +85,11 @@ pub fn first_snapshot(fleet: &Fleet, store: &DirStore, cluster: &str) -> anyhow:
         tracing::info!(generation = %Generation(stored.generation), "starting from the stored snapshot");
         return Ok(stored);
     }
-    let plan = plan(fleet, &Inputs::from_fleet(fleet), None).context("plan a first snapshot from the configuration")?;
+    let plan =
+        plan_or_greedy(fleet, &Inputs::from_fleet(fleet), None).context("plan a first snapshot from the configuration")?;
+    if let Some(failure) = &plan.solver_failure {
+        tracing::error!(failure, "the optimiser failed; the first snapshot is the greedy plan");
+    }
     tracing::info!("no stored snapshot; starting from the configuration's own plan, generation 0");
     Ok(build::snapshot(fleet, &plan, 0, crate::clock::unix_ms(), "planned by the data plane from its own configuration").sealed())
 }

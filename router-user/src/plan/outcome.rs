@@ -34,6 +34,8 @@ pub struct Plan {
     pub turn: Option<Turn>,
     /// Whether it was made without a solver, so that it is legal but not the best: its gap says by how much at most.
     pub is_greedy: bool,
+    /// Why the optimiser has no plan, where this greedy plan stands in for one that failed.
+    pub solver_failure: Option<String>,
     /// No price that latency alone makes is above this, in ms per unit of work: a higher one belongs to a request that only fits if
     /// another is shed.
     pub price_limit_ms: f64,

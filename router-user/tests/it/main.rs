@@ -20,6 +20,7 @@ mod plan_optimum;
 mod plan_oracle;
 mod plan_passage;
 mod plan_program;
+mod plan_rare;
 mod plan_text;
 mod plan_whatif;
 mod probe;

@@ -35,6 +35,9 @@ pub struct Solution {
     pub regions: Vec<RegionLoss>,
     pub engines: Vec<EngineRow>,
     pub solve_ms: f64,
+    /// Why the optimiser has no plan, where the greedy plan stands in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub solver_failure: Option<String>,
     pub certificate: CertificateRow,
 }
 
@@ -138,6 +141,7 @@ pub fn solution(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Solution {
         regions: region_losses(fleet, inputs),
         engines: engines.collect(),
         solve_ms: plan.solve_ms,
+        solver_failure: plan.solver_failure.clone(),
         certificate: CertificateRow {
             gap_frac: certificate.gap_frac,
             stability_frac: certificate.stability_frac,
@@ -203,7 +207,14 @@ pub fn table(fleet: &Fleet, inputs: &Inputs, plan: &Plan, nearest: &crate::plan:
         line(format_args!("nearest engine only: overloads {}; its queue would grow without end", full.join(", ")));
     }
     let gap = gap_percent(plan.certificate.gap_frac);
-    line(format_args!("certified: no weights are better by more than {gap} (planned in {:.1} ms)", plan.solve_ms));
+    let planned_in = format!("planned in {:.1} ms", plan.solve_ms);
+    match &plan.solver_failure {
+        None => line(format_args!("certified: no weights are better by more than {gap} ({planned_in})")),
+        Some(failure) => {
+            line(format_args!("planned without the optimiser: other weights may be better by up to {gap} ({planned_in})"));
+            line(format_args!("the optimiser failed: {failure}"));
+        }
+    }
     let widest = |names: &mut dyn Iterator<Item = usize>, title: &str| names.fold(title.len(), usize::max);
     let cluster = widest(&mut fleet.clusters.iter().map(|cluster| cluster.name.len()), "cluster");
     let class = widest(&mut fleet.classes.iter().map(|class| class.name.len()), "class");

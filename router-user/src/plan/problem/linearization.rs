@@ -11,6 +11,12 @@ const STEPS: [f64; 8] = [1.0, 0.75, 0.5, 0.25, 0.125, 0.0625, 0.031_25, 0.015_62
 /// demand changes between two plans.
 const HELD_WIDTH_FRAC: f64 = 0.02;
 
+/// Least half-width of refined breakpoints, as a share of what can come to a pool: a part in 10^5, to which profiles are never known.
+const FINEST_FRAC: f64 = 1e-5;
+
+/// The same in units of the program: ten times the solver's tolerance for a bound.
+const FINEST_UNITS: f64 = 1e-6;
+
 /// Where the program is linearised: one entry per pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
@@ -20,6 +26,8 @@ pub(crate) struct Frame {
     pub(crate) times_ms: Vec<(f64, f64)>,
     /// Centre and half-width of the refined breakpoints, in requests/s.
     pub(crate) focus: Vec<(f64, f64)>,
+    /// Most work that can come to each pool: its capacity, or everything that may flow there if that is less.
+    reach_rps: Vec<f64>,
 }
 
 /// A solution in the fleet's terms.
@@ -70,16 +78,28 @@ impl Problem<'_> {
             let amount = if is_held { arc.kept_rps } else { demand.rps };
             loads[arc.pool].add(demand.request.times(amount));
         }
+        let reach_rps = self.reach_rps();
         let around = |at: usize| {
-            let capacity = self.pools[at].cost.capacity_rps;
-            if is_held { (loads[at].work.min(capacity), capacity * HELD_WIDTH_FRAC) } else { (capacity / 2.0, capacity / 2.0) }
+            let (capacity, reach) = (self.pools[at].cost.capacity_rps, reach_rps[at]);
+            if is_held { (loads[at].work.min(capacity), reach * HELD_WIDTH_FRAC) } else { (reach / 2.0, reach / 2.0) }
         };
         let focus: Vec<(f64, f64)> = (0..self.pools.len()).map(around).collect();
         Frame {
             mix: loads.iter().map(|load| load.mix().unwrap_or(Load { work: 1.0, ..Load::default() })).collect(),
             times_ms: self.pools.iter().zip(&focus).map(|(pool, &(load, _))| pool.cost.times_ms(load)).collect(),
             focus,
+            reach_rps,
         }
+    }
+
+    /// Most work that can come to each pool, pins included, in requests/s of its profile.
+    fn reach_rps(&self) -> Vec<f64> {
+        let mut reach: Vec<f64> = self.pools.iter().map(|pool| pool.pinned.work).collect();
+        for arc in &self.arcs {
+            let demand = &self.demands[arc.demand];
+            reach[arc.pool] += demand.rps * demand.request.work;
+        }
+        reach.iter().zip(&self.pools).map(|(reach, pool)| reach.min(pool.cost.capacity_rps)).collect()
     }
 
     /// What `flow_rps`, one per arc, and the pins put on each pool.
@@ -94,6 +114,7 @@ impl Problem<'_> {
     /// The frame at `point`: its own mix, and breakpoints a quarter as far apart, or following a load that left them.
     pub(crate) fn refined(&self, frame: &Frame, point: &Point) -> Frame {
         let mut next = frame.clone();
+        let finest_rps = self.unit() * FINEST_UNITS;
         for (at, pool) in self.pools.iter().enumerate() {
             let load = point.loads[at].work;
             if load > NEGLIGIBLE_RPS
@@ -105,7 +126,7 @@ impl Problem<'_> {
             let (centre, half_width) = frame.focus[at];
             let moved = (load - centre).abs();
             let narrow = if moved > half_width * 0.5 { moved } else { half_width / 4.0 };
-            next.focus[at] = (load, narrow.max(pool.cost.capacity_rps * 1e-5));
+            next.focus[at] = (load, narrow.max(frame.reach_rps[at] * FINEST_FRAC).max(finest_rps));
         }
         next
     }

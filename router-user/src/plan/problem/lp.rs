@@ -8,14 +8,24 @@ use crate::plan::problem::formulation::{Arc, Problem};
 use crate::plan::problem::linearization::{Frame, Point};
 
 /// A linear program in equality form: least cost, columns between 0 and their upper bounds, rows equal to `rhs`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct LinearProgram {
+    /// Amount that the solver is given as 1, so that its absolute tolerances mean as much for rare
+    /// requests as for frequent ones; in (0, 1].
+    pub(crate) unit: f64,
     pub(crate) cost: Vec<f64>,
     pub(crate) upper: Vec<f64>,
     /// Where the entries of each column start; one more than there are columns, or none at all.
     starts: Vec<usize>,
     entries: Vec<(usize, f64)>,
     pub(crate) rhs: Vec<f64>,
+}
+
+impl Default for LinearProgram {
+    /// A program without columns and rows, in units of 1.
+    fn default() -> Self {
+        Self { unit: 1.0, cost: Vec::new(), upper: Vec::new(), starts: Vec::new(), entries: Vec::new(), rhs: Vec::new() }
+    }
 }
 
 impl LinearProgram {
@@ -73,6 +83,12 @@ impl Problem<'_> {
         Rows { pool, memory_of, memory, budget, moved: budget + self.budgets.len() }
     }
 
+    /// Largest demand that the program serves, at most 1 request/s.
+    pub(crate) fn unit(&self) -> f64 {
+        let largest = self.demands.iter().map(|demand| demand.rps - demand.shed_rps).fold(0.0, f64::max);
+        if largest > 0.0 { largest.min(1.0) } else { 1.0 }
+    }
+
     /// What a request of `arc` takes of its demand, pool, memory and budget.
     pub(crate) fn entries(&self, rows: &Rows, arc: &Arc, entries: &mut Vec<(usize, f64)>) {
         entries.clear();
@@ -98,7 +114,7 @@ impl Problem<'_> {
 
     pub(crate) fn program(&self, frame: &Frame) -> LinearProgram {
         let rows = self.rows();
-        let mut program = LinearProgram::default();
+        let mut program = LinearProgram { unit: self.unit(), ..LinearProgram::default() };
         let mut entries = Vec::new();
         for arc in &self.arcs {
             self.entries(&rows, arc, &mut entries);

@@ -52,6 +52,7 @@ pub(crate) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'
         moved_frac: moved_frac(components),
         turn: None,
         is_greedy: false,
+        solver_failure: None,
         price_limit_ms,
         solve_ms: 0.0,
     }

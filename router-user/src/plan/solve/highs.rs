@@ -66,10 +66,11 @@ impl Solver {
 
     fn with(program: LinearProgram, selection: Selection, budget_s: f64) -> Result<Self, SolveError> {
         let mut problem = ColProblem::new();
-        let rows: Vec<_> = selection.rhs(&program).into_iter().map(|rhs| problem.add_row(rhs..=rhs)).collect();
+        let rhs = selection.rhs(&program).into_iter().map(|rhs| rhs / program.unit);
+        let rows: Vec<_> = rhs.map(|rhs| problem.add_row(rhs..=rhs)).collect();
         for &column in selection.shown() {
             let entries = program.entries(column).iter().map(|&(row, coefficient)| (rows[row], coefficient));
-            problem.add_column(program.cost[column], 0.0..=program.upper[column], entries);
+            problem.add_column(program.cost[column], 0.0..=program.upper[column] / program.unit, entries);
         }
         let mut model = problem
             .try_optimise(Sense::Minimise)
@@ -105,8 +106,9 @@ impl Solver {
         let mut statuses = Vec::new();
         if !shown.is_empty() {
             let last = shown.len() as sys::HighsInt - 1; // bounded by the fleet
-            let of = |values: &[f64]| -> Vec<f64> { shown.iter().map(|&column| values[column]).collect() };
-            let (cost, lower, upper) = (of(&self.program.cost), vec![0.0; shown.len()], of(&self.program.upper));
+            let cost: Vec<f64> = shown.iter().map(|&column| self.program.cost[column]).collect();
+            let upper: Vec<f64> = shown.iter().map(|&column| self.program.upper[column] / self.program.unit).collect();
+            let lower = vec![0.0; shown.len()];
             // SAFETY: `highs` is the live instance that `model` owns, used by this thread alone; the range is all of its
             // columns, and the array has one finite or infinite number for each. The same holds for the next call.
             statuses.push(unsafe { sys::Highs_changeColsCostByRange(highs, 0, last, cost.as_ptr()) });
@@ -179,7 +181,7 @@ impl Solver {
                 let stays = |column| self.selection.stays_at(&self.program, column);
                 let mut whole: Vec<f64> = (0..self.program.columns()).map(stays).collect();
                 for (&column, value) in self.selection.shown().iter().zip(values) {
-                    whole[column] = value;
+                    whole[column] = value * self.program.unit;
                 }
                 return Ok(Solution { values: whole, duals });
             }
@@ -191,7 +193,7 @@ impl Solver {
         }
     }
 
-    /// Values of the columns shown, and prices of the rows.
+    /// Values of the columns shown, in units of the program, and prices of the rows.
     fn solve_shown(&mut self) -> Result<(Vec<f64>, Vec<f64>), SolveError> {
         let stopped = |status| SolveError::Stopped { status, budget_s: self.budget_s };
         let model = self.model.take().ok_or_else(|| SolveError::Refused { reason: "it failed before".to_owned() })?;
@@ -213,8 +215,9 @@ impl Solver {
     fn show(&mut self, known: usize) -> Result<(), SolveError> {
         let Some(model) = &mut self.model else { return Ok(()) };
         let new = &self.selection.shown()[known..];
-        let of = |values: &[f64]| -> Vec<f64> { new.iter().map(|&column| values[column]).collect() };
-        let (cost, lower, upper) = (of(&self.program.cost), vec![0.0; new.len()], of(&self.program.upper));
+        let cost: Vec<f64> = new.iter().map(|&column| self.program.cost[column]).collect();
+        let upper: Vec<f64> = new.iter().map(|&column| self.program.upper[column] / self.program.unit).collect();
+        let lower = vec![0.0; new.len()];
         let (mut starts, mut rows, mut coefficients) = (Vec::new(), Vec::new(), Vec::new());
         for &column in new {
             starts.push(rows.len() as sys::HighsInt);
@@ -242,7 +245,7 @@ impl Solver {
                 )
             });
         }
-        let rhs = self.selection.rhs(&self.program);
+        let rhs: Vec<f64> = self.selection.rhs(&self.program).into_iter().map(|rhs| rhs / self.program.unit).collect();
         if !rhs.is_empty() {
             let last = rhs.len() as sys::HighsInt - 1;
             // SAFETY: the instance is live and unshared as above; the range is all of its rows, each with a number in the array.

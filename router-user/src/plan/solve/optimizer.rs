@@ -24,7 +24,7 @@ use crate::plan::verify::check::{Gap, Kkt, Violation};
 use crate::plan::{Inputs, ROUNDING_FRAC, RouteWeights};
 
 /// Time that the solves of one plan may take unless its caller has less.
-const BUDGET: Duration = Duration::from_secs(20);
+pub(super) const BUDGET: Duration = Duration::from_secs(20);
 
 /// Gap at which the rounds end: small enough that prices agree with the slopes of the true curves to a tenth of a millisecond.
 const GAP_GOAL_FRAC: f64 = 1e-9;
@@ -137,6 +137,11 @@ impl Optimiser {
     /// `budget` is the time that the solves of one plan may take.
     pub fn new(budget: Duration) -> Self {
         Self { budget, rest: Rest::default() }
+    }
+
+    /// Forgets which routes have just moved.
+    pub(super) fn forget(&mut self) {
+        self.rest = Rest::default();
     }
 
     /// As [`plan`], but routes whose weights have changed between the `held` of the last calls rest.
@@ -269,7 +274,7 @@ fn optimise(problem: &mut Problem<'_>, budget_s: f64) -> Result<(Round, u32), Pl
         let work_rps = work_of(&done.point);
         let is_closed = done.gap.frac() <= goal && problem.mix_shift_ms(&frame, &done.point) <= PRICE_GOAL_MS;
         let is_late = rounds >= PATIENT_ROUNDS && done.gap.frac() <= LATE_GAP_FRAC;
-        if is_closed || is_late || best.as_ref().is_none_or(|best| done.cost < best.cost) {
+        if is_closed || is_late || best.as_ref().is_none_or(|best| done.is_better_than(best)) {
             best = Some(done);
         }
         if is_closed || is_late {
@@ -336,6 +341,13 @@ impl Round {
     pub(crate) fn of(problem: &Problem<'_>, frame: Frame, point: Point, kkt: Kkt, gap: Gap) -> Self {
         let (cost, shed) = (problem.cost(&point), problem.shed_cost(&point));
         Self { frame, point, kkt, gap, cost, shed }
+    }
+
+    /// Whether it costs less; of two that cost the same, whether its prices prove more.
+    fn is_better_than(&self, other: &Self) -> bool {
+        let same = GAP_GOAL_FRAC * other.gap.latency.abs();
+        let is_tighter = self.gap.excess.abs() < other.gap.excess.abs();
+        self.cost < other.cost - same || (self.cost <= other.cost + same && is_tighter)
     }
 }
 

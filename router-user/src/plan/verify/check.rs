@@ -152,9 +152,8 @@ fn route_is_legal(fleet: &Fleet, inputs: &Inputs, route: &RouteWeights) -> Resul
 ///
 /// Errors: [`Violation::Residual`] or [`Violation::ReducedCost`].
 pub(crate) fn kkt(program: &LinearProgram, solution: &Solution) -> Result<Kkt, Violation> {
-    let scale = |values: &mut dyn Iterator<Item = f64>| values.fold(1.0_f64, |most, value| most.max(value.abs()));
-    let amounts = scale(&mut program.rhs.iter().copied());
-    let prices = scale(&mut solution.duals.iter().copied());
+    let largest = |values: &[f64], least: f64| values.iter().fold(least, |most, value| most.max(value.abs()));
+    let (amounts, prices) = (largest(&program.rhs, program.unit), largest(&solution.duals, 1.0));
     let mut rows: Vec<f64> = program.rhs.iter().map(|rhs| -rhs).collect();
     let (mut residual_rps, mut reduced_cost_ms) = (0.0_f64, 0.0_f64);
     for (column, &value) in solution.values.iter().enumerate() {
