@@ -85,8 +85,7 @@ pub fn first_snapshot(fleet: &Fleet, store: &DirStore, cluster: &str) -> anyhow:
         tracing::info!(generation = %Generation(stored.generation), "starting from the stored snapshot");
         return Ok(stored);
     }
-    let plan =
-        plan_or_greedy(fleet, &Inputs::from_fleet(fleet), None).context("plan a first snapshot from the configuration")?;
+    let plan = plan_or_greedy(fleet, &Inputs::from_fleet(fleet), None).context("plan a first snapshot from the configuration")?;
     if let Some(failure) = &plan.solver_failure {
         tracing::error!(failure, "the optimiser failed; the first snapshot is the greedy plan");
     }
