@@ -193,9 +193,9 @@ fn start_workers(config: &Config, args: &Serve, cluster: &str) -> anyhow::Result
     let settings = proxy::ProxyConfig {
         listen: config.proxy.listen.clone(),
         workers: config.proxy.workers,
-        connections_max: config.proxy.max_connections,
-        body_bytes_max: config.proxy.max_body_bytes,
-        engine_in_flight_max: config.proxy.max_in_flight_per_engine,
+        max_connections: config.proxy.max_connections,
+        max_body_bytes: config.proxy.max_body_bytes,
+        max_in_flight_per_engine: config.proxy.max_in_flight_per_engine,
         connect_timeout: config.proxy.connect_timeout,
         ttft_timeout: config.proxy.ttft_timeout,
         gap_timeout: config.proxy.gap_timeout,

@@ -10,21 +10,21 @@ pub struct ProxyConfig {
     /// Worker threads; 0 is one per core.
     pub workers: usize,
     /// Client connections of one worker; more wait in the kernel's queue.
-    pub connections_max: usize,
+    pub max_connections: usize,
     /// Bytes of a request's head, its first line included; more is answered 431.
-    pub head_bytes_max: usize,
+    pub max_head_bytes: usize,
     /// Fields of a request's head, up to 256; more is answered 431.
-    pub head_fields_max: usize,
+    pub max_head_fields: usize,
     /// Bytes of a request's body; more is answered 413. Bodies are kept whole until the answer begins, so that they can be sent again.
-    pub body_bytes_max: usize,
+    pub max_body_bytes: usize,
     /// Bytes of all bodies that are held at one time; a request whose body would not fit is answered 503.
-    pub bodies_bytes_max: usize,
+    pub max_bodies_bytes: usize,
     /// Requests in flight to one engine.
-    pub engine_in_flight_max: usize,
+    pub max_in_flight_per_engine: usize,
     /// Idle connections kept per engine.
-    pub engine_idle_max: usize,
+    pub max_idle_per_engine: usize,
     /// Engines one request may be sent to, the first included.
-    pub attempts_max: usize,
+    pub max_attempts: usize,
     /// For a connection to an engine to be made.
     pub connect_timeout: Duration,
     /// From sending the request to the first byte of the answer's body.
@@ -47,17 +47,17 @@ impl Default for ProxyConfig {
             listen: Vec::new(),
             workers: 1,
             // Two descriptors per stream fit the usual limit of 20,000 open files.
-            connections_max: 8192,
+            max_connections: 8192,
             // Between nginx (32 KiB) and what long cookies and tokens need.
-            head_bytes_max: 64 << 10,
-            head_fields_max: 128,
+            max_head_bytes: 64 << 10,
+            max_head_fields: 128,
             // A prompt with a few images; far above any text that fits a model's context.
-            body_bytes_max: 32 << 20,
+            max_body_bytes: 32 << 20,
             // Room for 32 bodies of the largest size, or a hundred thousand usual prompts.
-            bodies_bytes_max: 1 << 30,
-            engine_in_flight_max: 4096,
-            engine_idle_max: 256,
-            attempts_max: 4,
+            max_bodies_bytes: 1 << 30,
+            max_in_flight_per_engine: 4096,
+            max_idle_per_engine: 256,
+            max_attempts: 4,
             // A SYN lost once comes back after a second; an engine that needs more is gone.
             connect_timeout: Duration::from_secs(1),
             // A prefill of 100,000 tokens behind a queue.

@@ -22,7 +22,7 @@ pub enum ProxyError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("proxy has no address to listen on")]
     NoAddress,
-    #[error("head_fields_max is {found}; wanted 1 to {FIELDS_CAP}")]
+    #[error("max_head_fields is {found}; wanted 1 to {FIELDS_CAP}")]
     FieldsMax { found: usize },
     #[error("io driver uring was asked for and does not work here: {0}")]
     Uring(io::Error),
@@ -47,18 +47,18 @@ pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>) -> Resul
     if config.listen.is_empty() {
         return Err(ProxyError::NoAddress);
     }
-    if !(1..=FIELDS_CAP).contains(&config.head_fields_max) {
-        return Err(ProxyError::FieldsMax { found: config.head_fields_max });
+    if !(1..=FIELDS_CAP).contains(&config.max_head_fields) {
+        return Err(ProxyError::FieldsMax { found: config.max_head_fields });
     }
     let probe = io.probe().map_err(ProxyError::Uring)?;
     let workers = match config.workers {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         n => n,
     };
-    let needed = 2 * (workers as u64) * (config.connections_max as u64);
+    let needed = 2 * (workers as u64) * (config.max_connections as u64);
     match raise_descriptor_limit() {
         Ok(limit) if limit >= needed => {}
-        Ok(limit) => tracing::warn!(limit, needed, "the limit of open files is below what connections_max can take"),
+        Ok(limit) => tracing::warn!(limit, needed, "the limit of open files is below what max_connections can take"),
         Err(error) => tracing::warn!(%error, "failed to raise the limit of open files"),
     }
     let mut addresses = config.listen.clone();

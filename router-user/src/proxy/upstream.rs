@@ -87,7 +87,7 @@ impl<S: Stream> Engine<S> {
     /// Keeps a connection for the next request, unless something has come on it.
     pub(super) fn keep(&self, mut connection: Connection<S>, now: Millis, config: &ProxyConfig) {
         let mut idle = self.idle.borrow_mut();
-        if idle.len() < config.engine_idle_max && connection.is_quiet() {
+        if idle.len() < config.max_idle_per_engine && connection.is_quiet() {
             idle.push(Idle { connection, since: now });
         }
     }

@@ -59,7 +59,7 @@ impl<S: Stream> Worker<S> {
 
     /// Room for a body, none taken yet; what is taken is given back when it is dropped.
     pub(super) fn body_room(&self) -> BodyRoom {
-        BodyRoom { held: 0, all: Rc::clone(&self.bodies), max: self.config.bodies_bytes_max }
+        BodyRoom { held: 0, all: Rc::clone(&self.bodies), max: self.config.max_bodies_bytes }
     }
 
     /// A random number; good enough to spread requests, and for ids.
@@ -147,7 +147,7 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
 
 async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Listener) {
     loop {
-        while worker.connections.get() >= worker.config.connections_max {
+        while worker.connections.get() >= worker.config.max_connections {
             worker.vacancy.notified().await;
         }
         match poll_fn(|cx| listener.poll_accept(cx)).await {

@@ -94,10 +94,10 @@ impl<S: Stream> Session<'_, S> {
                 route.table.ranks(slot),
                 || full_rank(&route.candidates, slot),
                 &tried,
-                |engine| view.engine(engine).standing(now, config.engine_in_flight_max),
+                |engine| view.engine(engine).standing(now, config.max_in_flight_per_engine),
             );
             let id = match choice {
-                Pick::Engine(engine) if tried.len() < config.attempts_max.max(1) && self.may_retry(retry, is_stateful) => engine,
+                Pick::Engine(engine) if tried.len() < config.max_attempts.max(1) && self.may_retry(retry, is_stateful) => engine,
                 Pick::Full if tried.is_empty() => return self.refuse(Problem::engines_full(), Some(request), body.held).await,
                 _ => return self.refuse(Problem::engines_unavailable(tried.len()), Some(request), body.held).await,
             };

@@ -108,7 +108,7 @@ impl<S: Stream> Session<'_, S> {
         worker.stats.requests.add(1);
         let head = &self.client.input()[..head_length];
         let parsed =
-            request::parse(head, worker.config.head_fields_max, &self.client_ip, &mut self.wire, |out| worker.request_id(out));
+            request::parse(head, worker.config.max_head_fields, &self.client_ip, &mut self.wire, |out| worker.request_id(out));
         let request = match parsed {
             Ok(request) => request,
             Err(error) => return self.refuse(Problem::head(error), None, 0).await,
@@ -156,7 +156,7 @@ impl<S: Stream> Session<'_, S> {
                     has_begun = true;
                     self.deadline.set(worker.config.head_timeout);
                 }
-                match head::find_end(self.client.input(), &mut scanned, worker.config.head_bytes_max) {
+                match head::find_end(self.client.input(), &mut scanned, worker.config.max_head_bytes) {
                     Ok(Some(length)) => return Ok(length),
                     Ok(None) => {}
                     Err(error) => {
@@ -200,7 +200,7 @@ impl<S: Stream> Session<'_, S> {
 
     /// Waits for the whole body.
     async fn body(&mut self, request: &Request, head_length: usize, room: &mut BodyRoom) -> Result<BodyAt, Ended> {
-        let limit = self.worker.config.body_bytes_max;
+        let limit = self.worker.config.max_body_bytes;
         let held = match request.length {
             Length::Unknown => return Ok(BodyAt { held: head_length, start: head_length, is_own: false }),
             Length::Known(n) if n > limit as u64 => return Err(Ended::Refused(Problem::body_too_large(limit))),
@@ -222,7 +222,7 @@ impl<S: Stream> Session<'_, S> {
     }
 
     async fn chunked_body(&mut self, request: &Request, head_length: usize, room: &mut BodyRoom) -> Result<BodyAt, Ended> {
-        let limit = self.worker.config.body_bytes_max;
+        let limit = self.worker.config.max_body_bytes;
         self.client.consume(head_length);
         self.body.clear();
         if request.expects_continue && self.client.input().is_empty() {

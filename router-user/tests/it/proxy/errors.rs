@@ -70,7 +70,7 @@ fn malformed_requests(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) 
 #[rstest]
 fn limits_at_the_edge(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     let engine = Engine::echo("hello");
-    let config = ProxyConfig { head_bytes_max: 2000, head_fields_max: 10, body_bytes_max: 100_000, ..Default::default() };
+    let config = ProxyConfig { max_head_bytes: 2000, max_head_fields: 10, max_body_bytes: 100_000, ..Default::default() };
     let world = World::with(io, config, &[&engine]);
     let head = |length: usize| {
         let rest = "GET / HTTP/1.1\r\nhost: a\r\nx: \r\n\r\n".len();
@@ -114,7 +114,7 @@ fn limits_at_the_edge(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) 
 #[rstest]
 fn a_refusal_reaches_a_client_in_the_middle_of_its_upload(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     let engine = Engine::echo("hello");
-    let world = World::with(io, ProxyConfig { body_bytes_max: 1000, ..Default::default() }, &[&engine]);
+    let world = World::with(io, ProxyConfig { max_body_bytes: 1000, ..Default::default() }, &[&engine]);
     for _ in 0..20 {
         let mut client = world.client();
         client.send("POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n");
@@ -221,7 +221,7 @@ fn slow_clients_are_bounded(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoCh
 #[rstest]
 fn bodies_held_at_one_time_are_bounded(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     let engine = Engine::echo("hello");
-    let world = World::with(io, ProxyConfig { bodies_bytes_max: 50, ..Default::default() }, &[&engine]);
+    let world = World::with(io, ProxyConfig { max_bodies_bytes: 50, ..Default::default() }, &[&engine]);
     let mut first = world.client();
     // Announced is held: the rest may come at any time.
     first.send("POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 36\r\n\r\n");
@@ -247,7 +247,7 @@ fn bodies_held_at_one_time_are_bounded(#[values(IoChoice::Uring, IoChoice::Epoll
 #[rstest]
 fn connections_above_the_limit_wait(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     let engine = Engine::echo("hello");
-    let world = World::with(io, ProxyConfig { connections_max: 2, ..Default::default() }, &[&engine]);
+    let world = World::with(io, ProxyConfig { max_connections: 2, ..Default::default() }, &[&engine]);
     let (mut first, mut second, mut third) = (world.client(), world.client(), world.client());
     assert_eq!((first.ask("").status, second.ask("").status), (200, 200));
     third.post("", r#"{"model":"demo"}"#);

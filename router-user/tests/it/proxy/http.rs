@@ -149,7 +149,7 @@ fn responses_without_a_body(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoCh
 #[rstest]
 fn continue_is_said_once_and_not_forwarded(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     let engine = Engine::echo("hello");
-    let world = World::with(io, ProxyConfig { body_bytes_max: 16, ..Default::default() }, &[&engine]);
+    let world = World::with(io, ProxyConfig { max_body_bytes: 16, ..Default::default() }, &[&engine]);
     let mut client = world.client();
     for framing in ["content-length: 16\r\n", "transfer-encoding: chunked\r\n"] {
         client.send(format!("POST /v1/completions HTTP/1.1\r\nhost: a\r\nexpect: 100-Continue\r\n{framing}\r\n"));
