@@ -190,18 +190,7 @@ async fn start_data(
 fn start_workers(config: &Config, args: &Serve, cluster: &str) -> anyhow::Result<(ProxyHandle, Arc<DataPlane>)> {
     let via: HashMap<String, SocketAddr> = args.via.iter().cloned().collect();
     let plane = DataPlane::new(cluster.to_owned(), via);
-    let settings = proxy::ProxyConfig {
-        listen: config.proxy.listen.clone(),
-        workers: config.proxy.workers,
-        max_connections: config.proxy.max_connections,
-        max_body_bytes: config.proxy.max_body_bytes,
-        max_in_flight_per_engine: config.proxy.max_in_flight_per_engine,
-        connect_timeout: config.proxy.connect_timeout,
-        ttft_timeout: config.proxy.ttft_timeout,
-        gap_timeout: config.proxy.gap_timeout,
-        ..proxy::ProxyConfig::default()
-    };
-    let handle = proxy::start(&settings, args.io, Arc::clone(&plane)).context("proxy.listen")?;
+    let handle = proxy::start(&config.proxy, args.io, Arc::clone(&plane)).context("proxy.listen")?;
     Ok((handle, plane))
 }
 

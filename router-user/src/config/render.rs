@@ -1,10 +1,11 @@
 //! Prints a resolved configuration in the form it was read from, every default spelled out.
 
-use std::fmt::Write;
+use std::fmt::{Result, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Config;
-use crate::model::{Curve, Tags};
+use super::types::{Admin, Config, Control, Kernel, ProxyConfig, Store};
+use crate::model::{Class, Cluster, Curve, Engine, Fleet, Profile, Tags};
 
 pub(super) fn to_toml(config: &Config) -> String {
     let mut out = String::new();
@@ -12,45 +13,60 @@ pub(super) fn to_toml(config: &Config) -> String {
     out
 }
 
-fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
+fn write_all(config: &Config, out: &mut String) -> Result {
     let Config { fleet, proxy, admin, control, store, kernel } = config;
-    for cluster in &fleet.clusters {
-        writeln!(out, "[[cluster]]\nname = {}\nregion = {}", text(&cluster.name), text(&cluster.region))?;
-        let demand = fleet.classes.iter().zip(&cluster.demand_rps).map(|(c, rps)| format!("{} = {rps}", text(&c.name)));
-        writeln!(out, "demand_rps = {{ {} }}", demand.collect::<Vec<_>>().join(", "))?;
-        optional(out, "detour_budget_ms", cluster.detour_budget_ms)?;
-        writeln!(out)?;
+    fleet.clusters.iter().try_for_each(|cluster| write_cluster(cluster, fleet, out))?;
+    fleet.engines.iter().try_for_each(|engine| write_engine(engine, fleet, out))?;
+    fleet.classes.iter().try_for_each(|class| write_class(class, out))?;
+    fleet.profiles.iter().try_for_each(|profile| write_profile(profile, out))?;
+    write_distances(fleet, out)?;
+    write_proxy(proxy, out)?;
+    write_admin(admin, out)?;
+    write_control(control, fleet, out)?;
+    write_store(store, out)?;
+    write_kernel(kernel, fleet, out)
+}
+
+fn write_cluster(cluster: &Cluster, fleet: &Fleet, out: &mut String) -> Result {
+    writeln!(out, "[[cluster]]\nname = {}\nregion = {}", text(&cluster.name), text(&cluster.region))?;
+    let demand = fleet.classes.iter().zip(&cluster.demand_rps).map(|(c, rps)| format!("{} = {rps}", text(&c.name)));
+    writeln!(out, "demand_rps = {{ {} }}", demand.collect::<Vec<_>>().join(", "))?;
+    optional(out, "detour_budget_ms", cluster.detour_budget_ms)?;
+    writeln!(out)
+}
+
+fn write_engine(engine: &Engine, fleet: &Fleet, out: &mut String) -> Result {
+    writeln!(out, "[[engine]]\nname = {}\nregion = {}", text(&engine.name), text(&engine.region))?;
+    writeln!(out, "address = \"{}\"\nmodels = {}", engine.address, list(engine.models.iter().map(|m| text(m))))?;
+    writeln!(out, "profile = {}\nreplicas = {}", text(&fleet.profiles[engine.profile].name), engine.replicas)?;
+    writeln!(out, "tags = {}\n", inline(&engine.tags))
+}
+
+fn write_class(class: &Class, out: &mut String) -> Result {
+    writeln!(out, "[[class]]\nname = {}\nmodel = {}", text(&class.name), text(&class.model))?;
+    writeln!(out, "prompt_tokens = {}\noutput_tokens = {}", class.prompt_tokens, class.output_tokens)?;
+    writeln!(out, "hit_share = {}\nwork = {}", class.hit_share, class.work)?;
+    writeln!(out, "ttft_weight = {}\ndecode_weight = {}", class.ttft_weight, class.decode_weight)?;
+    optional(out, "rtt_cap_ms", class.rtt_cap_ms)?;
+    writeln!(out, "priority = {}\nrequire = {}", class.priority, inline(&class.require))?;
+    writeln!(out, "move_price_ms = {}\n", class.move_price_ms)
+}
+
+fn write_profile(profile: &Profile, out: &mut String) -> Result {
+    writeln!(out, "[profile.{}]\ncapacity_rps = {}", text(&profile.name), profile.capacity_rps)?;
+    writeln!(out, "ttft_ms = {}\ntbot_ms = {}", knots(&profile.ttft_ms), knots(&profile.tbot_ms))?;
+    optional(out, "kv_tokens", profile.kv_tokens)?;
+    if let Some(law) = profile.law {
+        let iteration = format!("base_ms = {}, prompt_token_ms = {}", law.base_ms, law.prompt_token_ms);
+        let batch = format!("sequence_ms = {}, max_batch = {}", law.sequence_ms, law.max_batch);
+        let request = format!("prompt_tokens = {}, output_tokens = {}", law.prompt_tokens, law.output_tokens);
+        writeln!(out, "work = {{ {iteration}, {batch}, {request} }}")?;
     }
-    for engine in &fleet.engines {
-        writeln!(out, "[[engine]]\nname = {}\nregion = {}", text(&engine.name), text(&engine.region))?;
-        writeln!(out, "address = \"{}\"\nmodels = {}", engine.address, list(engine.models.iter().map(|m| text(m))))?;
-        writeln!(out, "profile = {}\nreplicas = {}", text(&fleet.profiles[engine.profile].name), engine.replicas)?;
-        writeln!(out, "tags = {}\n", inline(&engine.tags))?;
-    }
-    for class in &fleet.classes {
-        writeln!(out, "[[class]]\nname = {}\nmodel = {}", text(&class.name), text(&class.model))?;
-        writeln!(
-            out,
-            "prompt_tokens = {}\noutput_tokens = {}\nhit_share = {}\nwork = {}",
-            class.prompt_tokens, class.output_tokens, class.hit_share, class.work
-        )?;
-        writeln!(out, "ttft_weight = {}\ndecode_weight = {}", class.ttft_weight, class.decode_weight)?;
-        optional(out, "rtt_cap_ms", class.rtt_cap_ms)?;
-        writeln!(out, "priority = {}\nrequire = {}", class.priority, inline(&class.require))?;
-        writeln!(out, "move_price_ms = {}\n", class.move_price_ms)?;
-    }
-    for profile in &fleet.profiles {
-        writeln!(out, "[profile.{}]\ncapacity_rps = {}", text(&profile.name), profile.capacity_rps)?;
-        writeln!(out, "ttft_ms = {}\ntbot_ms = {}", knots(&profile.ttft_ms), knots(&profile.tbot_ms))?;
-        optional(out, "kv_tokens", profile.kv_tokens)?;
-        if let Some(law) = profile.law {
-            let iteration = format!("base_ms = {}, prompt_token_ms = {}", law.base_ms, law.prompt_token_ms);
-            let batch = format!("sequence_ms = {}, max_batch = {}", law.sequence_ms, law.max_batch);
-            let request = format!("prompt_tokens = {}, output_tokens = {}", law.prompt_tokens, law.output_tokens);
-            writeln!(out, "work = {{ {iteration}, {batch}, {request} }}")?;
-        }
-        writeln!(out)?;
-    }
+    writeln!(out)
+}
+
+/// One row per region with a cluster, one column per region with an engine.
+fn write_distances(fleet: &Fleet, out: &mut String) -> Result {
     let mut rows: Vec<&str> = Vec::new();
     for (cluster, row) in fleet.clusters.iter().zip(&fleet.rtt_ms) {
         if rows.contains(&cluster.region.as_str()) {
@@ -67,13 +83,43 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
         }
         writeln!(out)?;
     }
-    writeln!(out, "[proxy]\nlisten = {}\nworkers = {}", list(proxy.listen.iter().map(|a| format!("\"{a}\""))), proxy.workers)?;
-    writeln!(out, "max_connections = {}\nmax_body_bytes = {}", proxy.max_connections, proxy.max_body_bytes)?;
-    writeln!(out, "connect_timeout = {}\nttft_timeout = {}", duration(proxy.connect_timeout), duration(proxy.ttft_timeout))?;
-    writeln!(out, "gap_timeout = {}", duration(proxy.gap_timeout))?;
-    writeln!(out, "max_in_flight_per_engine = {}\n", proxy.max_in_flight_per_engine)?;
+    Ok(())
+}
+
+fn write_proxy(proxy: &ProxyConfig, out: &mut String) -> Result {
+    writeln!(out, "[proxy]\nlisten = {}\nworkers = {}", addresses(&proxy.listen), proxy.workers)?;
+    for (key, size) in [
+        ("max_connections", proxy.max_connections),
+        ("max_head_bytes", proxy.max_head_bytes),
+        ("max_head_fields", proxy.max_head_fields),
+        ("max_body_bytes", proxy.max_body_bytes),
+        ("max_bodies_bytes", proxy.max_bodies_bytes),
+        ("max_in_flight_per_engine", proxy.max_in_flight_per_engine),
+        ("max_idle_per_engine", proxy.max_idle_per_engine),
+        ("max_attempts", proxy.max_attempts),
+    ] {
+        writeln!(out, "{key} = {size}")?;
+    }
+    for (key, time) in [
+        ("connect_timeout", proxy.connect_timeout),
+        ("ttft_timeout", proxy.ttft_timeout),
+        ("gap_timeout", proxy.gap_timeout),
+        ("client_idle_timeout", proxy.client_idle_timeout),
+        ("head_timeout", proxy.head_timeout),
+        ("body_gap_timeout", proxy.body_gap_timeout),
+        ("engine_idle_timeout", proxy.engine_idle_timeout),
+    ] {
+        writeln!(out, "{key} = {}", duration(time))?;
+    }
+    writeln!(out)
+}
+
+fn write_admin(admin: &Admin, out: &mut String) -> Result {
     let listen = admin.listen.map_or("off".to_owned(), |a| a.to_string());
-    writeln!(out, "[admin]\nsocket = {}\nlisten = \"{listen}\"\n", text(&admin.socket.to_string_lossy()))?;
+    writeln!(out, "[admin]\nsocket = {}\nlisten = \"{listen}\"\n", text(&admin.socket.to_string_lossy()))
+}
+
+fn write_control(control: &Control, fleet: &Fleet, out: &mut String) -> Result {
     writeln!(out, "[control]\nperiod = {}\nlisten = \"{}\"", duration(control.period), control.listen)?;
     writeln!(out, "headroom = {}\nmove_limit = {}", control.headroom_frac, control.move_limit_frac)?;
     writeln!(out, "measured_rtt = {}", control.measured_rtt)?;
@@ -82,11 +128,16 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
     if let Some(canary) = control.canary {
         writeln!(out, "canary = {}", text(&fleet.clusters[canary.index()].name))?;
     }
-    writeln!(out, "canary_periods = {}\n", control.canary_periods)?;
+    writeln!(out, "canary_periods = {}\n", control.canary_periods)
+}
+
+fn write_store(store: &Store, out: &mut String) -> Result {
     writeln!(out, "[store]\ndir = {}\nurl = {}", text(&store.dir.to_string_lossy()), text(&store.url))?;
-    writeln!(out, "etcd = {}", list(store.etcd.iter().map(|address| format!("\"{address}\""))))?;
-    writeln!(out, "prefix = {}\nlease = {}", text(&store.prefix), duration(store.lease))?;
-    writeln!(out, "stale_after = {}\n", duration(store.stale_after))?;
+    writeln!(out, "etcd = {}\nprefix = {}", addresses(&store.etcd), text(&store.prefix))?;
+    writeln!(out, "lease = {}\nstale_after = {}\n", duration(store.lease), duration(store.stale_after))
+}
+
+fn write_kernel(kernel: &Kernel, fleet: &Fleet, out: &mut String) -> Result {
     writeln!(out, "[kernel]\nenabled = {}\nservice = \"{}\"", kernel.enabled, kernel.service)?;
     writeln!(out, "class = {}", text(&fleet.classes[kernel.class.index()].name))?;
     writeln!(out, "pin_dir = {}", text(&kernel.pin_dir.to_string_lossy()))?;
@@ -96,7 +147,11 @@ fn write_all(config: &Config, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn optional(out: &mut String, key: &str, value: Option<f64>) -> std::fmt::Result {
+fn addresses(addresses: &[SocketAddr]) -> String {
+    list(addresses.iter().map(|address| format!("\"{address}\"")))
+}
+
+fn optional(out: &mut String, key: &str, value: Option<f64>) -> Result {
     value.map_or(Ok(()), |value| writeln!(out, "{key} = {value}"))
 }
 

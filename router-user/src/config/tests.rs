@@ -36,8 +36,8 @@ fn the_example_resolves_with_defaults_and_prints_back_to_itself() {
 #[case::unknown_profile("profile = \"demo-80\"", "profile = \"demo-08\"", &["engine[2].profile", "unknown profile \"demo-08\"", "\"demo-80\""])]
 #[case::unknown_class("{ chat = 120 }", "{ chta = 120 }", &["cluster[1].demand_rps.chta", "unknown class", "\"chat\""])]
 #[case::negative_demand("{ chat = 120 }", "{ chat = -1 }", &["cluster[1].demand_rps.chat", "-1", "0 or more"])]
-#[case::nan_demand("{ chat = 120 }", "{ chat = nan }", &["cluster[1].demand_rps.chat", "NaN", "finite"])]
-#[case::text_for_number("{ chat = 120 }", "{ chat = \"120\" }", &["cluster[1].demand_rps.chat", "\"120\"", "a number"])]
+#[case::nan_demand("{ chat = 120 }", "{ chat = nan }", &["cluster[1].demand_rps.chat", "is nan", "finite"])]
+#[case::text_for_number("{ chat = 120 }", "{ chat = \"120\" }", &["cluster[1].demand_rps.chat", "\"120\"", "a finite number"])]
 #[case::capacity_zero("capacity_rps = 100", "capacity_rps = 0", &["profile.demo-100.capacity_rps", "above 0"])]
 #[case::capacity_missing("capacity_rps = 100", "", &["profile.demo-100.capacity_rps", "is missing"])]
 #[case::not_convex("[50, 150], [90, 400]", "[50, 399], [90, 400]", &["profile.demo-100.ttft_ms", "not convex", "knot 1"])]
@@ -75,6 +75,16 @@ fn the_example_resolves_with_defaults_and_prints_back_to_itself() {
 #[case::lease_short("[[class]]", "[store]\nlease = \"1s\"\n[[class]]", &["store.lease", "\"1s\"", "\"2s\""])]
 #[case::lease_fraction("[[class]]", "[store]\nlease = \"2500ms\"\n[[class]]", &["store.lease", "whole seconds"])]
 #[case::stale_short("[[class]]", "[store]\nstale_after = \"1s\"\n[[class]]", &["store.stale_after", "\"10s\""])]
+#[case::listen_item("[[class]]", "[proxy]\nlisten = [\"127.0.0.1:1\", 7]\n[[class]]", &["proxy.listen[1]: is 7; wanted an address"])]
+#[case::listen_empty("[[class]]", "[proxy]\nlisten = []\n[[class]]", &["proxy.listen: is an empty array", "at least one"])]
+#[case::listen_table("[[class]]", "[proxy]\nlisten = { a = 1 }\n[[class]]", &["proxy.listen: is a table; wanted an address \"IP:PORT\" or an array of them"])]
+#[case::array_for_text("model = \"demo\"\n", "model = [\"demo\"]\n", &["class[0].model: is an array; wanted the name of a model"])]
+#[case::empty_text("[[class]]", "[admin]\nsocket = \"\"\n[[class]]", &["admin.socket: is \"\"; wanted a path"])]
+#[case::models_item("models = [\"demo\"]", "models = [3]", &["engine[0].models[0]: is 3; wanted a string"])]
+#[case::models_empty("models = [\"demo\"]", "models = []", &["engine[0].models: is an empty array; wanted at least one model"])]
+#[case::sections_as_array("[rtt_ms.r1]", "[[control]]\n[rtt_ms.r1]", &["control: is an array; wanted a table"])]
+#[case::attempts("[[class]]", "[proxy]\nmax_attempts = 0\n[[class]]", &["proxy.max_attempts: is 0; wanted a whole number of engines from 1 to 64"])]
+#[case::idle("[[class]]", "[proxy]\nengine_idle_timeout = \"2h\"\n[[class]]", &["proxy.engine_idle_timeout", "\"2h\"", "\"1h\""])]
 #[case::section_as_value("[[class]]", "[proxy]\nlisten = 3\n[[class]]", &["proxy.listen", "IP:PORT"])]
 fn names_the_mistake(#[case] from: &str, #[case] to: &str, #[case] wanted: &[&str]) {
     check(from, to, wanted);
@@ -99,6 +109,29 @@ fn work_and_the_price_of_moving_follow_from_prompts_and_hit_share() {
     assert_eq!(found("prompt_tokens = 1000"), (1.5, 5.0));
     assert_eq!(found("prompt_tokens = 1000\nhit_share = 0.5"), (1.0, 25.0), "25 ms of prefill are not paid, unless it moves");
     assert_eq!(found("prompt_tokens = 1000\nhit_share = 0.5\nwork = 3\nmove_price_ms = 7"), (3.0, 7.0));
+}
+
+#[test]
+fn a_distance_within_a_region_need_not_be_written() {
+    let bare = EXAMPLE.replace("\nr2 = 1\n", "\n").replace("[rtt_ms.r1]\nr1 = 1\n", "[rtt_ms.r1]\n");
+    let fleet = parse(&bare).expect("legal").fleet;
+    assert_eq!((fleet.rtt_ms[0][0], fleet.rtt_ms[1][1]), (1.0, 1.0));
+    let local = "[[cluster]]\nname = \"a\"\nregion = \"local\"\n[[engine]]\nname = \"e\"\nregion = \"local\"\n\
+                 address = \"127.0.0.1:1\"\nmodels = [\"m\"]\nprofile = \"p\"\n[[class]]\nname = \"c\"\nmodel = \"m\"\n\
+                 output_tokens = 9\n[profile.p]\ncapacity_rps = 9\nttft_ms = [[0, 1]]\ntbot_ms = [[0, 1]]\n";
+    assert_eq!(parse(local).expect("one region needs no table of distances").fleet.rtt_ms, [[1.0]]);
+}
+
+#[test]
+fn every_key_of_a_printed_configuration_is_in_the_reference() {
+    let printed: toml::Table = parse(EXAMPLE).expect("legal").to_toml().parse().expect("TOML");
+    let reference = super::reference();
+    for section in ["proxy", "admin", "control", "store", "kernel"] {
+        assert!(reference.contains(&format!("## `[{section}]`")), "{section}");
+        for key in printed[section].as_table().expect("a table").keys() {
+            assert!(reference.contains(&format!("\n| `{key}` |")), "{section}.{key}");
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //! counters that each writes alone. `http1`, `payload`, `route` and [`crate::policy`] decide without IO; `session` moves
 //! the bytes.
 
-mod config;
 mod counter;
 mod histogram;
 pub mod http1;
@@ -20,7 +19,7 @@ mod timers;
 mod upstream;
 mod worker;
 
-pub use config::ProxyConfig;
+pub use crate::config::ProxyConfig;
 pub use histogram::Latencies;
 pub use plane::DataPlane;
 pub use start::{ProxyError, ProxyHandle, start};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::config::ProxyConfig;
+use crate::config::ProxyConfig;
 use super::http1::request::FIELDS_CAP;
 use super::plane::DataPlane;
 use super::worker::{self, Stop};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::config::ProxyConfig;
+use crate::config::ProxyConfig;
 use super::counter::Counter;
 use super::plane::DataPlane;
 use super::stats::{ClassCounters, EngineCounters, WorkerStats};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::config::ProxyConfig;
+use crate::config::ProxyConfig;
 use super::plane::DataPlane;
 use super::stats::WorkerStats;
 use super::timers::{TICK, Timers};
