@@ -167,7 +167,8 @@ fn resolve(pin: &PinRequest, fleet: &Fleet) -> Result<Pin, PinError> {
         // Adding 0 turns -0 into 0.
         weights.push((engine, *weight + 0.0));
     }
-    let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
+    // The sum of nothing is -0; adding 0 makes it 0.
+    let sum = weights.iter().map(|(_, weight)| weight).sum::<f64>() + 0.0;
     if (sum - 1.0).abs() > SUM_TOLERANCE {
         return Err(PinError::Sum(sum));
     }
