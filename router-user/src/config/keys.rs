@@ -27,7 +27,8 @@ pub(super) mod cluster {
     use super::*;
 
     pub(crate) const NAME: Key = Key::new("name", Name, Required, "Name of the cluster; no two clusters share one.");
-    pub(crate) const REGION: Key = Key::new("region", Text("the name of a region"), Required, "Region whose distances the cluster has.");
+    pub(crate) const REGION: Key =
+        Key::new("region", Text("the name of a region"), Required, "Region whose distances the cluster has.");
     pub(crate) const DEMAND_RPS: Key = Key::new(
         "demand_rps",
         Form::NumberMap(FromZero, "requests/s"),
@@ -52,10 +53,12 @@ pub(super) mod engine {
     use super::*;
 
     pub(crate) const NAME: Key = Key::new("name", Name, Required, "Name of the engine; no two engines share one.");
-    pub(crate) const REGION: Key = Key::new("region", Text("the name of a region"), Required, "Region in which the engine stands.");
+    pub(crate) const REGION: Key =
+        Key::new("region", Text("the name of a region"), Required, "Region in which the engine stands.");
     pub(crate) const ADDRESS: Key =
         Key::new("address", Address, Required, "Where the engine serves plain HTTP/1.1; no two engines share an address.");
-    pub(crate) const MODELS: Key = Key::new("models", Form::Texts, Required, "Names of the models it serves, as requests name them.");
+    pub(crate) const MODELS: Key =
+        Key::new("models", Form::Texts, Required, "Names of the models it serves, as requests name them.");
     pub(crate) const PROFILE: Key = Key::new(
         "profile",
         Text("the NAME of a [profile.NAME] table"),
@@ -68,8 +71,12 @@ pub(super) mod engine {
         Preset::Whole(1),
         "Identical replicas behind the address. With fewer of them ready, the capacity falls in proportion.",
     );
-    pub(crate) const TAGS: Key =
-        Key::new("tags", Form::TextMap, Nothing("no tags"), "Properties that classes and requests may require, such as residency.");
+    pub(crate) const TAGS: Key = Key::new(
+        "tags",
+        Form::TextMap,
+        Nothing("no tags"),
+        "Properties that classes and requests may require, such as residency.",
+    );
     pub(crate) const TABLE: Table = Table {
         name: "engine",
         heading: "[[engine]]",
@@ -82,7 +89,8 @@ pub(super) mod class {
     use super::*;
 
     pub(crate) const NAME: Key = Key::new("name", Name, Required, "Name of the class; no two classes share one.");
-    pub(crate) const MODEL: Key = Key::new("model", Text("the name of a model"), Required, "Model that requests of this class name.");
+    pub(crate) const MODEL: Key =
+        Key::new("model", Text("the name of a model"), Required, "Model that requests of this class name.");
     pub(crate) const PROMPT_TOKENS: Key = Key::new(
         "prompt_tokens",
         Number(FromZero, "tokens"),
@@ -191,8 +199,12 @@ pub(super) mod work {
 
     pub(crate) const BASE_MS: Key =
         Key::new("base_ms", Number(FromZero, "ms"), Required, "Time of an iteration whatever its batch holds.");
-    pub(crate) const PROMPT_TOKEN_MS: Key =
-        Key::new("prompt_token_ms", Number(AboveZero, "ms"), Required, "Time that an uncached prompt token adds to an iteration.");
+    pub(crate) const PROMPT_TOKEN_MS: Key = Key::new(
+        "prompt_token_ms",
+        Number(AboveZero, "ms"),
+        Required,
+        "Time that an uncached prompt token adds to an iteration.",
+    );
     pub(crate) const SEQUENCE_MS: Key =
         Key::new("sequence_ms", Number(AboveZero, "ms"), Required, "Time that a sequence in the batch adds to an iteration.");
     pub(crate) const MAX_BATCH: Key =
@@ -228,12 +240,8 @@ pub(super) mod rtt {
         "Round-trip time from clusters of CLUSTER_REGION to engines of ENGINE_REGION.",
     )
     .because("1 ms: a packet between two racks of one site and back, with a loaded switch or two on the way.");
-    pub(crate) const TABLE: Table = Table {
-        name: "rtt_ms",
-        heading: "[rtt_ms.CLUSTER_REGION]",
-        meaning: "Distances between regions.",
-        keys: &[&REGION],
-    };
+    pub(crate) const TABLE: Table =
+        Table { name: "rtt_ms", heading: "[rtt_ms.CLUSTER_REGION]", meaning: "Distances between regions.", keys: &[&REGION] };
 }
 
 pub(super) mod proxy {
@@ -392,12 +400,8 @@ pub(super) mod admin {
         "Where /metrics, /healthz and /readyz are served; `--admin-listen` overrides it.",
     )
     .because("Only this machine, until somebody decides who may read the metrics.");
-    pub(crate) const TABLE: Table = Table {
-        name: "admin",
-        heading: "[admin]",
-        meaning: "What operators and Prometheus talk to.",
-        keys: &[&SOCKET, &LISTEN],
-    };
+    pub(crate) const TABLE: Table =
+        Table { name: "admin", heading: "[admin]", meaning: "What operators and Prometheus talk to.", keys: &[&SOCKET, &LISTEN] };
 }
 
 pub(super) mod control {
@@ -522,15 +526,27 @@ pub(super) mod store {
 pub(super) mod kernel {
     use super::*;
 
-    pub(crate) const ENABLED: Key =
-        Key::new("enabled", Flag, Preset::Flag(false), "Whether to attach the kernel plane; without privileges the proxy goes on alone.")
-            .because("It needs root or capabilities, and changes how this host treats connections.");
-    pub(crate) const SERVICE: Key =
-        Key::new("service", Address, Preset::Text("127.0.0.1:8000"), "Address whose connections the kernel steers to engines on this host.");
+    pub(crate) const ENABLED: Key = Key::new(
+        "enabled",
+        Flag,
+        Preset::Flag(false),
+        "Whether to attach the kernel plane; without privileges the proxy goes on alone.",
+    )
+    .because("It needs root or capabilities, and changes how this host treats connections.");
+    pub(crate) const SERVICE: Key = Key::new(
+        "service",
+        Address,
+        Preset::Text("127.0.0.1:8000"),
+        "Address whose connections the kernel steers to engines on this host.",
+    );
     pub(crate) const CLASS: Key =
         Key::new("class", Text("the name of a class"), Derived("the first class"), "Class whose weights the service follows.");
-    pub(crate) const PIN_DIR: Key =
-        Key::new("pin_dir", Text("a path"), Preset::Text("/sys/fs/bpf/ilb"), "Folder in bpffs for maps and links, which outlive the process.");
+    pub(crate) const PIN_DIR: Key = Key::new(
+        "pin_dir",
+        Text("a path"),
+        Preset::Text("/sys/fs/bpf/ilb"),
+        "Folder in bpffs for maps and links, which outlive the process.",
+    );
     pub(crate) const CGROUP: Key = Key::new(
         "cgroup",
         Text("a path"),

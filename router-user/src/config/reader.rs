@@ -309,7 +309,8 @@ impl<'r> Section<'r> {
         let Form::Number(range, unit) = keys::rtt::REGION.form else { panic!("a distance is described as another form") };
         let distance = |name: &'r str| {
             let (value, place) = self.get(name)?;
-            let found = self.typed(Some((value, place.clone())), &range.wanted(unit), |v| number(v).filter(|&n| range.contains(n)));
+            let found =
+                self.typed(Some((value, place.clone())), &range.wanted(unit), |v| number(v).filter(|&n| range.contains(n)));
             Some((name.to_owned(), At { value: found.map_or(0.0, |at| at.value), place }))
         };
         self.names().into_iter().filter_map(distance).collect()

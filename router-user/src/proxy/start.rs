@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::config::ProxyConfig;
 use super::http1::request::FIELDS_CAP;
 use super::plane::DataPlane;
 use super::worker::{self, Stop};
+use crate::config::ProxyConfig;
 use crate::io::{Driver, DriverKind, Epoll, IoChoice, Probe, listen, raise_descriptor_limit};
 
 #[derive(Debug, Error)]

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::config::ProxyConfig;
 use super::counter::Counter;
 use super::plane::DataPlane;
 use super::stats::{ClassCounters, EngineCounters, WorkerStats};
+use crate::config::ProxyConfig;
 use crate::io::{Connection, Stream};
 use crate::model::{ClassId, EngineId};
 use crate::policy::Millis;

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::config::ProxyConfig;
 use super::plane::DataPlane;
 use super::stats::WorkerStats;
 use super::timers::{TICK, Timers};
 use super::upstream::View;
+use crate::config::ProxyConfig;
 use crate::io::{Driver, Listener, Stream};
 use crate::policy::budget::RetryBudget;
 use crate::proxy::session::client;
