@@ -15,7 +15,7 @@ use router_user::dataplane::{self, DataRole, KernelRole, Source};
 use router_user::kernel::{KernelConfig, KernelPlane};
 use router_user::proxy::{self, DataPlane, ProxyHandle};
 use router_user::publish::store::{DirStore, EtcdStore, HttpStore};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::claims::Claims;
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: Serve) -> anyhow::Result<()> {
     let source = Source::Local(controller.clone());
     let (handle, role) = start_data(&config, cluster, workers, source, clock).await?;
     let state = AdminState { clock, controller: Some(controller.clone()), data: Some(role) };
-    serve_admin(state, claims.socket, claims.admin);
+    admin::serve(state, claims.socket, claims.admin).context("start the admin endpoints")?;
     stop_signal().await?;
     controller.resign().await;
     stop(handle).await;
@@ -60,7 +60,8 @@ pub(crate) async fn proxy(args: Serve) -> anyhow::Result<()> {
         },
     };
     let (handle, role) = start_data(&config, cluster, workers, source, clock).await?;
-    serve_admin(AdminState { clock, controller: None, data: Some(role) }, claims.socket, claims.admin);
+    admin::serve(AdminState { clock, controller: None, data: Some(role) }, claims.socket, claims.admin)
+        .context("start the admin endpoints")?;
     stop_signal().await?;
     stop(handle).await;
     Ok(())
@@ -78,7 +79,7 @@ pub(crate) async fn control(args: Control) -> anyhow::Result<()> {
     let claims = Claims::take(&config, true).await?;
     let controller = start_controller(&config, clock, claims.control).await?;
     let state = AdminState { clock, controller: Some(controller.clone()), data: None };
-    serve_admin(state, claims.socket, claims.admin);
+    admin::serve(state, claims.socket, claims.admin).context("start the admin endpoints")?;
     stop_signal().await?;
     controller.resign().await;
     Ok(())
@@ -153,7 +154,7 @@ async fn start_data(
 ) -> anyhow::Result<(ProxyHandle, Arc<DataRole>)> {
     let (kernel, kernel_error) = attach_kernel(config);
     let store = DirStore::open(&config.store.dir)?;
-    let role = Arc::new(DataRole {
+    let role = DataRole::new(dataplane::Setup {
         cluster,
         plane,
         listen: handle.local_addrs().to_vec(),
@@ -161,26 +162,22 @@ async fn start_data(
         store: store.clone(),
         kernel,
         kernel_error,
-        published: Default::default(),
-        passed_over: Default::default(),
-        contact: dataplane::Contact::new(clock),
         fleet: config.fleet.clone(),
-        reservations: Default::default(),
-        distances: dataplane::Distances::default(),
-        installing: Default::default(),
-        controller_error: Default::default(),
+        clock,
     });
-    let first = dataplane::first_snapshot(&config.fleet, &store, &role.cluster)?;
-    dataplane::apply(&role, &store, Arc::new(first)).await?;
-    tracing::info!(cluster = role.cluster, listen = ?role.listen, io = role.io, "data plane started");
-    tokio::spawn(dataplane::follow(Arc::clone(&role), source.clone(), store));
-    tokio::spawn(dataplane::doubt(Arc::clone(&role), config.store.stale_after));
-    tokio::spawn(dataplane::watch_losses(Arc::clone(&role)));
+    let setup = role.setup();
+    let first = dataplane::first_snapshot(&config.fleet, &store, &setup.cluster)?;
+    dataplane::apply(&role, Arc::new(first)).await?;
+    tracing::info!(cluster = setup.cluster, listen = ?setup.listen, io = setup.io, "data plane started");
+    tokio::spawn(dataplane::follow(Arc::clone(&role), source.clone()));
+    tokio::spawn(dataplane::watch_silence(Arc::clone(&role), config.store.stale_after));
+    tokio::spawn(dataplane::watch_outages(Arc::clone(&role)));
+    tokio::spawn(dataplane::watch_reachability(Arc::clone(&role)));
     if config.control.measured_rtt {
         tokio::spawn(dataplane::measure_distances(Arc::clone(&role), clock));
     }
     tokio::spawn(dataplane::report_demand(Arc::clone(&role), source, clock, config.control.period));
-    if role.kernel.is_some() {
+    if setup.kernel.is_some() {
         tokio::spawn(maintain_kernel(Arc::clone(&role)));
     }
     Ok((handle, role))
@@ -220,16 +217,9 @@ async fn maintain_kernel(role: Arc<DataRole>) {
     let mut ticks = tokio::time::interval(KERNEL_UPKEEP);
     loop {
         ticks.tick().await;
-        if let Some(kernel) = &role.kernel {
+        if let Some(kernel) = &role.setup().kernel {
             kernel.maintain();
         }
-    }
-}
-
-fn serve_admin(state: AdminState, socket: UnixListener, port: Option<TcpListener>) {
-    admin::serve_socket(state.clone(), socket);
-    if let Some(port) = port {
-        admin::serve_tcp(state, port);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Time goes in ticks of a second. Requests are drawn from a seed, engines answer by their profiles, and everything that decides is what
 //! production runs: what data planes report is estimated by [`router_user::control::Measured`], plans are made, judged and written down
 //! by [`router_user::control::Planning`] and [`router_user::control::conclude`], and silent controllers are doubted by
-//! [`router_user::dataplane::doubted`]. A checker looks at every plan and every tick. No wall clock is read, so the same seed gives the
+//! [`router_user::dataplane::LocalOverrides`]. A checker looks at every plan and every tick. No wall clock is read, so the same seed gives the
 //! same decisions on every machine; their digest is printed.
 
 mod checker;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use router_user::dataplane::Reservations;
+use router_user::dataplane::LocalOverrides;
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::RouteWeights;
-use router_user::policy::decay::trust;
-use router_user::policy::outage::Loss;
+use router_user::policy::decay::plan_share;
+use router_user::policy::outage::Outage;
 use router_user::publish::build;
 use router_user::publish::store::DemandReport;
 
@@ -29,9 +29,9 @@ pub(super) struct Plane {
     pub(super) in_force: Vec<RouteWeights>,
     next_look_s: u32,
     contact_s: u32,
-    losses: Vec<Loss>,
+    outages: Vec<Outage>,
     failures: Vec<u64>,
-    reservations: Reservations,
+    overrides: LocalOverrides,
     arrived: Vec<u64>,
     since_s: u32,
     /// What was reported last, in a window of how many seconds.
@@ -67,9 +67,9 @@ impl Plane {
             in_force: Vec::new(),
             next_look_s: 0,
             contact_s: 0,
-            losses: vec![Loss::default(); engines],
+            outages: vec![Outage::default(); engines],
             failures: vec![0; engines],
-            reservations: Reservations::default(),
+            overrides: LocalOverrides::default(),
             arrived: vec![0; fleet.classes.len()],
             since_s: 0,
             reported: (vec![0; fleet.classes.len()], 1),
@@ -93,21 +93,22 @@ impl Plane {
 
     /// Takes what its own connections say of engines, and how long the controller has been silent.
     pub(super) fn doubt(&mut self, at_s: u32, fleet: &Fleet, stale_after: Duration, is_up: &[bool]) {
-        for (engine, (loss, failures)) in self.losses.iter_mut().zip(&mut self.failures).enumerate() {
+        for (engine, (outage, failures)) in self.outages.iter_mut().zip(&mut self.failures).enumerate() {
             let uses = self.in_force.iter().any(|route| route.weights.iter().any(|&(used, _)| used.index() == engine));
             if !is_up[engine] && uses {
                 *failures += 1;
-                loss.observe(true, *failures);
+                outage.observe(true, *failures);
             }
-            if loss.is_lost() {
-                loss.asked(is_up[engine]);
+            if outage.is_down() {
+                outage.probed(is_up[engine]);
             }
         }
-        let lost = |(engine, loss): (usize, &Loss)| loss.is_lost().then(|| fleet.engines[engine].name.clone());
-        let lost: Vec<String> = self.losses.iter().enumerate().filter_map(lost).collect();
-        let trust = trust(Duration::from_secs(u64::from(at_s - self.contact_s)), stale_after);
-        if lost != self.reservations.lost || trust != self.reservations.trust {
-            (self.reservations.lost, self.reservations.trust) = (lost, trust);
+        let down = |(engine, outage): (usize, &Outage)| outage.is_down().then(|| fleet.engines[engine].name.clone());
+        let down: Vec<String> = self.outages.iter().enumerate().filter_map(down).collect();
+        let plan_share = plan_share(Duration::from_secs(u64::from(at_s - self.contact_s)), stale_after);
+        let overrides = LocalOverrides { plan_share, down };
+        if overrides != self.overrides {
+            self.overrides = overrides;
             self.apply(fleet);
         }
     }
@@ -116,8 +117,8 @@ impl Plane {
         let weights = match &self.held.snapshot {
             None => self.held.weights.clone(),
             Some(snapshot) => {
-                let (left, _) = self.reservations.leave(snapshot, self.cluster, fleet);
-                build::held_weights(fleet, &left).expect("the snapshot is of this fleet")
+                let effective = self.overrides.apply(snapshot, self.cluster, fleet);
+                build::held_weights(fleet, &effective.snapshot).expect("the snapshot is of this fleet")
             }
         };
         self.in_force = weights.into_iter().filter(|route| route.cluster == self.cluster).collect();

@@ -16,6 +16,7 @@ macro_rules! families {
 
 families! {
     BUILD_INFO: Gauge "ilb_build_info" ["version"] "Always 1. The label is the version of ilb.";
+    READY: Gauge "ilb_ready" [] "1 while /readyz answers 200, 0 while it answers 503.";
 
     SNAPSHOT_INFO: Gauge "ilb_snapshot_info" ["generation"]
         "Always 1. The label is the generation of the snapshot in use, written EPOCH.COUNT.";

@@ -1,7 +1,7 @@
 //! Fills the metric families from the same sources as the commands.
 
-use super::families as f;
-use super::server::{AdminState, age};
+use crate::admin::families as f;
+use crate::admin::state::{AdminState, age};
 use crate::control::{ControlStatus, EngineHealth};
 use crate::dataplane::DataRole;
 use crate::policy::health::HealthState;
@@ -14,6 +14,7 @@ use crate::telemetry::{Exposition, Family};
 pub(super) fn exposition(state: &AdminState) -> String {
     let mut out = Exposition::default();
     out.family(&f::BUILD_INFO).add(&[env!("CARGO_PKG_VERSION")], 1.0);
+    out.family(&f::READY).add(&[], flag(state.readiness().is_ok()));
     if let Some(snapshot) = state.snapshot() {
         plan(&mut out, &snapshot);
         weights(&mut out, &snapshot);
@@ -24,7 +25,7 @@ pub(super) fn exposition(state: &AdminState) -> String {
         engine_health(&mut out, &status.engines);
     }
     if let Some(data) = &state.data {
-        let stats = data.plane.stats();
+        let stats = data.setup().plane.stats();
         data_plane(&mut out, data, &stats);
         requests(&mut out, &stats);
         engine_traffic(&mut out, &stats.engines);
@@ -103,11 +104,11 @@ fn engine_health(out: &mut Exposition, engines: &[EngineHealth]) {
 }
 
 fn data_plane(out: &mut Exposition, data: &DataRole, stats: &DataPlaneStats) {
-    out.family(&f::PROXY_SILENCE).add(&[], data.contact.silence().as_secs_f64());
-    let in_force = data.in_force();
-    out.family(&f::PROXY_PLAN_SHARE).add(&[], in_force.trust);
+    let status = data.status();
+    out.family(&f::PROXY_SILENCE).add(&[], status.silence.as_secs_f64());
+    out.family(&f::PROXY_PLAN_SHARE).add(&[], status.plan_share);
     let mut failover = out.family(&f::PROXY_FAILOVER);
-    in_force.replaced.iter().for_each(|engine| failover.add(&[engine], 1.0));
+    status.failed_over.iter().for_each(|engine| failover.add(&[engine], 1.0));
     out.family(&f::PROXY_CONNECTIONS).add(&[], stats.connections as f64);
 }
 
@@ -162,7 +163,7 @@ fn engine_latencies(out: &mut Exposition, engines: &[EngineStats]) {
 }
 
 fn kernel(out: &mut Exposition, data: &DataRole) {
-    let Some(status) = data.kernel.as_ref().and_then(|kernel| kernel.status()) else { return };
+    let Some(status) = data.setup().kernel.as_ref().and_then(|kernel| kernel.status()) else { return };
     out.family(&f::KERNEL_GENERATION).add(&[], status.generation as f64);
     let mut outcomes = out.family(&f::KERNEL_OUTCOMES);
     status.counters.iter().for_each(|(outcome, count)| outcomes.add(&[outcome], *count as f64));

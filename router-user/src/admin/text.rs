@@ -5,7 +5,6 @@ use std::fmt;
 use super::view::{EnginesView, ExplainView, SnapshotsView, StatusView, WeightsView};
 use crate::control::Suspicion;
 use crate::probe::EngineSignals;
-use crate::publish::Generation;
 
 /// Rows of cells in columns as wide as they need to be; numbers to the right.
 struct Table {
@@ -48,7 +47,7 @@ impl fmt::Display for StatusView {
             (Some(generation), Some(age), Some(objective), Some(status)) => writeln!(
                 f,
                 "snapshot  generation {}, {age:.0} s old, {}, expected mean latency {objective:.1} ms",
-                Generation(generation),
+                generation,
                 format!("{status:?}").to_lowercase()
             )?,
             _ => writeln!(f, "snapshot  none yet")?,
@@ -88,17 +87,17 @@ impl fmt::Display for StatusView {
                 if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
             };
             writeln!(f, "          requests: {}; retries: {}", counted(&proxy.outcomes), counted(&proxy.retries))?;
-            if let Some(passed) = proxy.passed_over {
-                writeln!(f, "          generation {} is on trial in another cluster", Generation(passed))?;
+            if let Some(generation) = proxy.not_addressed {
+                writeln!(f, "          generation {generation} is on trial in another cluster")?;
             }
-            if !proxy.alternate.is_empty() {
-                writeln!(f, "          alternate for {} in force: cannot be reached from here", proxy.alternate.join(", "))?;
+            if !proxy.failover.is_empty() {
+                writeln!(f, "          failover weights for {} in use: cannot be reached from here", proxy.failover.join(", "))?;
             }
-            if proxy.trust < 1.0 {
-                let left = proxy.trust * 100.0;
+            if proxy.plan_share < 1.0 {
+                let share = proxy.plan_share * 100.0;
                 writeln!(
                     f,
-                    "          the controller is silent for long: {left:.0} % of its plan is left, the rest goes by capacity"
+                    "          no controller heard of for long: {share:.0} % of its plan counts, the rest goes by capacity"
                 )?;
             }
             if let Some(error) = &proxy.controller_error {
@@ -172,9 +171,9 @@ impl fmt::Display for EnginesView {
 
 impl fmt::Display for WeightsView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "generation {}", Generation(self.generation))?;
-        if !self.alternate.is_empty() {
-            writeln!(f, "alternate for {} in force", self.alternate.join(", "))?;
+        writeln!(f, "generation {}", self.generation)?;
+        if !self.failover.is_empty() {
+            writeln!(f, "failover weights for {} in use", self.failover.join(", "))?;
         }
         let mut table = Table::new(&["CLUSTER", "CLASS", "ENGINE", "WEIGHT", "PLANNED/S", "PICKS", "ACHIEVED", "NOTE"]);
         for route in &self.routes {
@@ -218,7 +217,7 @@ impl fmt::Display for SnapshotsView {
                 changes.push(format!("and {more} more"));
             }
             table.rows.push(vec![
-                format!("{}{}", view.name, if view.in_force { " *" } else { "" }),
+                format!("{}{}", view.generation, if view.in_force { " *" } else { "" }),
                 format!("{:.0}s", view.age_s),
                 match view.status.map(|status| format!("{status:?}").to_lowercase()) {
                     None => "damaged".to_owned(),
@@ -237,6 +236,6 @@ impl fmt::Display for SnapshotsView {
 
 impl fmt::Display for ExplainView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "generation {}, as it was planned\n\n{}", self.name, self.explanation)
+        write!(f, "generation {}, as it was planned\n\n{}", self.generation, self.explanation)
     }
 }

@@ -16,8 +16,11 @@ use crate::publish::snapshot::Status;
 pub struct StatusView {
     pub version: String,
     pub uptime_s: f64,
-    /// Of the snapshot in force; `None` before the first one.
-    pub generation: Option<u64>,
+    /// `yes`, or `no` and the reason, as `/readyz` says it.
+    #[serde(default)]
+    pub ready: String,
+    /// Of the snapshot in use; `None` before the first one.
+    pub generation: Option<Generation>,
     pub snapshot_age_s: Option<f64>,
     pub status: Option<Status>,
     pub objective_ms: Option<f64>,
@@ -42,19 +45,12 @@ pub struct ProxyView {
     pub retries: Vec<(String, u64)>,
     /// Last failure to reach the controller, while it lasts.
     pub controller_error: Option<String>,
-    /// The last snapshot that was for other clusters alone, if it is newer than the one in force.
-    #[serde(default)]
-    pub passed_over: Option<u64>,
-    /// Engines that cannot be reached from here and for whose loss other weights are in force than were published.
-    #[serde(default)]
-    pub alternate: Vec<String>,
-    /// How much of the plan of a silent controller is left, 0 to 1.
-    #[serde(default = "all")]
-    pub trust: f64,
-}
-
-fn all() -> f64 {
-    1.0
+    /// A snapshot that was not addressed to this cluster, if it is newer than the one in use.
+    pub not_addressed: Option<Generation>,
+    /// Engines that cannot be reached from here and whose failover weights are in use.
+    pub failover: Vec<String>,
+    /// Share of the plan that still counts, 0 to 1: below 1 once the controller has been silent for `store.stale_after`.
+    pub plan_share: f64,
 }
 
 /// What `ilb explain` asks a running ilb for: all, or only what is named.
@@ -68,9 +64,7 @@ pub struct ExplainQuery {
 /// `ilb explain` without a file: the plan in force.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExplainView {
-    pub generation: u64,
-    /// The generation as people write it.
-    pub name: String,
+    pub generation: Generation,
     #[serde(flatten)]
     pub explanation: Explanation,
 }
@@ -88,7 +82,9 @@ pub struct EngineView {
     pub address: SocketAddr,
     /// Its profile; `None` without a controller in this process.
     pub profile: Option<String>,
+    /// Load that the plan allows it, in requests/s; the same by the controller's present inputs, `None` without a controller.
     pub capacity_rps: f64,
+    pub present_capacity_rps: Option<f64>,
     /// Planned load.
     pub load_rps: f64,
     pub utilisation: f64,
@@ -143,10 +139,9 @@ pub struct LiveEngine {
 /// `ilb weights`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WeightsView {
-    pub generation: u64,
-    /// As in [`ProxyView`]: the routes of this process's cluster are the alternate's.
-    #[serde(default)]
-    pub alternate: Vec<String>,
+    pub generation: Generation,
+    /// As in [`ProxyView`]: engines whose failover weights the routes of this process's cluster have.
+    pub failover: Vec<String>,
     pub routes: Vec<RouteView>,
 }
 
@@ -154,7 +149,9 @@ pub struct WeightsView {
 pub struct RouteView {
     pub cluster: String,
     pub class: String,
+    /// Demand that the plan was made for, in requests/s; the controller's present estimate, `None` without a controller.
     pub demand_rps: f64,
+    pub present_demand_rps: Option<f64>,
     pub shed_frac: f64,
     pub pinned: bool,
     pub weights: Vec<WeightView>,
@@ -175,9 +172,7 @@ pub struct SnapshotsView(pub Vec<SnapshotView>);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SnapshotView {
-    pub generation: u64,
-    /// The generation as people write it: `EPOCH.COUNT`, or the count alone.
-    pub name: String,
+    pub generation: Generation,
     pub in_force: bool,
     pub age_s: f64,
     /// What follows is missing where the file is damaged.
@@ -204,17 +199,10 @@ pub struct RollbackRequest {
     pub expires_unix_ms: Option<u64>,
 }
 
-/// What came of it.
+/// The new generation that has the old content.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RollbackView {
-    pub generation: u64,
-    pub name: String,
-}
-
-impl From<Generation> for RollbackView {
-    fn from(generation: Generation) -> Self {
-        Self { generation: generation.0, name: generation.to_string() }
-    }
+    pub generation: Generation,
 }
 
 /// Body of a request to take back pins; what is missing matches all.

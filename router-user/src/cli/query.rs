@@ -54,7 +54,7 @@ pub(crate) async fn snapshots(ask: Ask) -> anyhow::Result<()> {
 pub(crate) async fn rollback(generation: Generation, ttl: Option<Duration>, socket: PathBuf) -> anyhow::Result<()> {
     let request = RollbackRequest { generation: generation.to_string(), expires_unix_ms: ttl.map(expires) };
     let published = AdminClient::new(&socket).rollback(&request).await?;
-    print(&format!("generation {generation} is published again as {}; its weights hold {}\n", published.name, until(ttl)))
+    print(&format!("generation {generation} is published again as {}; its weights hold {}\n", published.generation, until(ttl)))
 }
 
 fn expires(ttl: Duration) -> u64 {

@@ -1,21 +1,20 @@
-//! What the data plane's counters say since they were last looked at, in the words of a report.
+//! The difference between two readings of the proxy's counters, in the form of a demand report. Pure.
 
 use std::collections::BTreeMap;
 
-use crate::dataplane::DataRole;
+use crate::proxy::{DataPlaneStats, EngineStats};
 use crate::publish::store::EngineReport;
 
-/// The counters that reports are made of, at one moment.
+/// The counters that reports are made of, at one moment, since the data plane started.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counts {
+pub(super) struct Counts {
     arrivals: BTreeMap<String, u64>,
     engines: BTreeMap<String, EngineReport>,
 }
 
-impl DataRole {
-    pub(crate) fn counts(&self) -> Counts {
-        let stats = self.plane.stats();
-        let of_engine = |engine: crate::proxy::EngineStats| EngineReport {
+impl Counts {
+    pub(super) fn of(stats: DataPlaneStats) -> Self {
+        let of_engine = |engine: EngineStats| EngineReport {
             attempts: engine.picks,
             failures: engine.failures(),
             answers: engine.e2e.count(),
@@ -23,24 +22,22 @@ impl DataRole {
             rtt_ms: None,
             engine: engine.engine,
         };
-        Counts {
+        Self {
             arrivals: stats.classes.into_iter().map(|class| (class.class, class.arrivals)).collect(),
             engines: stats.engines.into_iter().map(of_engine).map(|of| (of.engine.clone(), of)).collect(),
         }
     }
-}
 
-impl Counts {
     /// Requests that have arrived since `before`, by class.
-    pub(crate) fn arrivals_since(&self, before: &Self) -> Vec<(String, u64)> {
+    pub(super) fn arrivals_since(&self, before: &Self) -> Vec<(String, u64)> {
         let since = |(class, &count): (&String, &u64)| {
             (class.clone(), count.saturating_sub(before.arrivals.get(class).copied().unwrap_or(0)))
         };
         self.arrivals.iter().map(since).collect()
     }
 
-    /// What has happened at engines since `before`, those with nothing to say left out; `distances` by engine, in ms.
-    pub(crate) fn engines_since(&self, before: &Self, distances: &BTreeMap<String, f64>) -> Vec<EngineReport> {
+    /// What has happened at engines since `before`; `distances_ms` by engine. Engines without news are left out.
+    pub(super) fn engines_since(&self, before: &Self, distances_ms: &BTreeMap<String, f64>) -> Vec<EngineReport> {
         let since = |(name, now): (&String, &EngineReport)| {
             let then = before.engines.get(name).cloned().unwrap_or_default();
             let attempts = now.attempts.saturating_sub(then.attempts);
@@ -51,7 +48,7 @@ impl Counts {
                 failures: now.failures.saturating_sub(then.failures).min(attempts),
                 answers: now.answers.saturating_sub(then.answers),
                 latency_ms_sum: (now.latency_ms_sum - then.latency_ms_sum).max(0.0),
-                rtt_ms: distances.get(name).copied(),
+                rtt_ms: distances_ms.get(name).copied(),
             };
             (report.attempts > 0 || report.answers > 0 || report.rtt_ms.is_some()).then_some(report)
         };

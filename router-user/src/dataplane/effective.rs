@@ -1,92 +1,50 @@
-//! What is in force here: the newest published snapshot, less what this data plane knows better.
+//! The effective weights: the published snapshot, less what this data plane knows better. Pure.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use crate::dataplane::DataRole;
-use crate::dataplane::staleness::doubted;
+use crate::dataplane::staleness::decayed_snapshot;
 use crate::model::{ClusterId, Fleet};
-use crate::publish::Generation;
 use crate::publish::failover::{applied, standing_in};
-use crate::publish::routes::Routes;
 use crate::publish::snapshot::Snapshot;
 
-/// What this data plane holds against the published weights.
+/// What this data plane knows better than the published snapshot.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reservations {
-    /// How much of the plan of a silent controller is left, 0 to 1.
-    pub trust: f64,
-    /// Names of engines that cannot be reached.
-    pub lost: Vec<String>,
-    pub in_force: InForce,
+pub struct LocalOverrides {
+    /// Share of the plan that still counts, 0 to 1: below 1 once the controller has been silent for long.
+    pub plan_share: f64,
+    /// Names of the engines that are down as seen from here.
+    pub down: Vec<String>,
 }
 
-/// What has come of the reservations.
-#[derive(Clone, Debug, PartialEq)]
-pub struct InForce {
-    pub trust: f64,
-    /// Names of the lost engines that the alternate in force stands in for; empty without one.
-    pub replaced: Vec<String>,
+/// What the overrides leave of a snapshot.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    pub snapshot: Arc<Snapshot>,
+    /// Names of the engines whose failover weights are in use; empty if none are.
+    pub failed_over: Vec<String>,
 }
 
-impl Default for Reservations {
+impl Default for LocalOverrides {
     fn default() -> Self {
-        Self { trust: 1.0, lost: Vec::new(), in_force: InForce { trust: 1.0, replaced: Vec::new() } }
+        Self { plan_share: 1.0, down: Vec::new() }
     }
 }
 
-impl Reservations {
-    /// What they leave of `published` for `cluster`, and the names of the lost engines that an alternate then stands in for. Pure.
-    /// `fleet` is this process's own: it knows the distances.
-    pub fn leave(&self, published: &Arc<Snapshot>, cluster: ClusterId, fleet: &Fleet) -> (Arc<Snapshot>, Vec<String>) {
+impl LocalOverrides {
+    /// Applies the overrides to `published` for `cluster`: failover weights for engines that are down, then staleness decay.
+    ///
+    /// `fleet` is the configuration of this process, which knows the distances.
+    pub fn apply(&self, published: &Arc<Snapshot>, cluster: ClusterId, fleet: &Fleet) -> Effective {
         let mut snapshot = Arc::clone(published);
-        let mut replaced = Vec::new();
-        if let Some(alternate) = standing_in(published, cluster, |engine| self.lost.iter().any(|name| name == engine)) {
-            replaced = alternate.lost.iter().map(|engine| published.engines[engine.index()].name.clone()).collect();
-            snapshot = Arc::new(applied(published, cluster, alternate));
+        let mut failed_over = Vec::new();
+        if let Some(failover) = standing_in(published, cluster, |engine| self.down.iter().any(|name| name == engine)) {
+            failed_over = failover.lost.iter().map(|engine| published.engines[engine.index()].name.clone()).collect();
+            snapshot = Arc::new(applied(published, cluster, failover));
         }
-        if self.trust < 1.0 {
-            snapshot = Arc::new(doubted(&snapshot, &published.clusters[cluster.index()].name, fleet, self.trust));
+        if self.plan_share < 1.0 {
+            let name = &published.clusters[cluster.index()].name;
+            snapshot = Arc::new(decayed_snapshot(&snapshot, name, fleet, self.plan_share));
         }
-        (snapshot, replaced)
-    }
-}
-
-/// Changes the reservations, and where that changes them indeed, what is in force.
-pub(crate) async fn change(role: &Arc<DataRole>, change: impl FnOnce(&mut Reservations) -> bool) {
-    if !change(&mut role.reservations.lock().unwrap_or_else(PoisonError::into_inner)) {
-        return;
-    }
-    let role = Arc::clone(role);
-    // Tables of many engines take milliseconds, and the kernel may block: none of it belongs on the runtime's thread.
-    if let Err(error) = tokio::task::spawn_blocking(move || install(&role)).await {
-        tracing::error!(%error, "what is in force stays as it is");
-    }
-}
-
-/// Swaps in the tables of what is to be in force, the kernel's first, then the proxy's.
-pub(crate) fn install(role: &DataRole) {
-    // A panic in here leaves whole tables in force, old or new. What is read below is read under the lock, so that an older state
-    // never overtakes a newer one.
-    let _order = role.installing.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(published) = role.published.load_full() else { return };
-    let Some(cluster) = published.cluster(&role.cluster) else { return };
-    let reservations = role.reservations.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let (snapshot, replaced) = reservations.leave(&published, cluster, &role.fleet);
-    tell(&published, &reservations.in_force.replaced, &replaced);
-    let routes = Routes::build(snapshot, cluster, role.plane.routes.load().as_deref());
-    if let Some(kernel) = &role.kernel {
-        kernel.apply(&routes);
-    }
-    role.plane.apply(routes);
-    role.reservations.lock().unwrap_or_else(PoisonError::into_inner).in_force = InForce { trust: reservations.trust, replaced };
-}
-
-fn tell(published: &Snapshot, before: &[String], replaced: &[String]) {
-    let generation = Generation(published.generation);
-    if before != replaced {
-        match replaced.join(", ") {
-            none if none.is_empty() => tracing::info!(%generation, "the weights are in force as they were published"),
-            lost => tracing::warn!(%generation, lost, "engines cannot be reached; the alternate for their loss is in force"),
-        }
+        Effective { snapshot, failed_over }
     }
 }

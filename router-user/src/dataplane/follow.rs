@@ -1,91 +1,52 @@
-//! Follows the controller: each new snapshot is checked, kept on disk, and applied to kernel and proxy.
+//! Follows the controller: each new snapshot is checked, put in use, and kept on disk.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use thiserror::Error;
 
-use crate::control::{Command, ControllerHandle};
-use crate::dataplane::DataRole;
-use crate::dataplane::effective::install;
+use crate::dataplane::role::DataRole;
+use crate::dataplane::source::Source;
 use crate::model::Fleet;
-use crate::plan::{Inputs, plan_or_greedy};
+use crate::plan::{Inputs, PlanError, plan_or_greedy};
 use crate::publish::snapshot::{Snapshot, SnapshotError};
-use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, HttpStore, Store, StoreError};
+use crate::publish::store::{DirStore, StoreError};
 use crate::publish::{Generation, build};
 
-/// First and longest wait before the controller is asked again after a failure.
+/// First and longest pause before the controller is asked again after a failure.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MOST: Duration = Duration::from_secs(5);
 
-/// Where snapshots come from and reports go.
-#[derive(Clone)]
-pub enum Source {
-    /// The controller runs in this process.
-    Local(ControllerHandle),
-    /// The controller's HTTP endpoint.
-    Http(HttpStore),
-    /// An etcd that is shared with the controllers.
-    Etcd(EtcdStore),
-    /// The controller's own directory, and the last sign of life that was seen there. Nothing is reported through it.
-    Dir(DirStore, Arc<Mutex<Option<Vec<u8>>>>),
+/// Why a data plane has no snapshot to start from.
+#[derive(Debug, Error)]
+pub enum FirstSnapshotError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("failed to plan a first snapshot from the configuration: {0}")]
+    Plan(#[from] PlanError),
 }
 
-impl Source {
-    async fn newer_than(&self, held: Held) -> Result<Option<Arc<Snapshot>>, StoreError> {
-        match self {
-            Self::Local(controller) => controller.newer_than(held).await,
-            Self::Http(store) => store.newer_than(held).await,
-            Self::Etcd(store) => store.newer_than(held).await,
-            Self::Dir(store, _) => store.newer_than(held).await,
-        }
-    }
-
-    /// The newest kept snapshot between two generations that `cluster` is to apply.
-    async fn last_for(&self, cluster: &str, above: u64, below: u64) -> Option<Snapshot> {
-        match self {
-            Self::Local(controller) => last_for(controller, cluster, above, below).await,
-            Self::Http(store) => last_for(store, cluster, above, below).await,
-            Self::Etcd(store) => last_for(store, cluster, above, below).await,
-            Self::Dir(store, _) => last_for(store, cluster, above, below).await,
-        }
-    }
-
-    /// Whether a controller stands behind a source that has just answered.
-    pub(crate) async fn has_controller(&self) -> bool {
-        match self {
-            Self::Local(_) | Self::Http(_) => true,
-            // An etcd answers with or without one.
-            Self::Etcd(store) => store.is_led().await.unwrap_or(false),
-            Self::Dir(store, seen) => {
-                let life = store.life();
-                life.is_some()
-                    && std::mem::replace(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner), life.clone()) != life
-            }
-        }
-    }
-
-    pub(crate) async fn report(&self, report: DemandReport) -> anyhow::Result<()> {
-        match self {
-            Self::Local(controller) => controller.ask(|done| Command::Report(report, done)).await?,
-            Self::Http(store) => store.report(&report).await?,
-            Self::Etcd(store) => store.report(&report).await?,
-            Self::Dir(..) => {}
-        }
-        Ok(())
-    }
+/// Why a snapshot was not put in use; nothing has changed then.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    #[error("generation {generation} does not know cluster {cluster:?}")]
+    UnknownCluster { generation: Generation, cluster: String },
+    #[error("the task that builds its tables ended early: {0}")]
+    Interrupted(#[from] tokio::task::JoinError),
 }
 
-/// What a data plane starts from: the newest snapshot on its own disk, or else generation 0, planned here from the configuration, so
-/// that it serves before it has ever met a controller.
+/// The snapshot that a data plane starts from: the newest one on its own disk, or else generation 0, planned here from the
+/// configuration, so that it serves before it has ever met a controller.
 ///
-/// Errors: neither can be had.
-pub fn first_snapshot(fleet: &Fleet, store: &DirStore, cluster: &str) -> anyhow::Result<Snapshot> {
+/// Errors: the disk cannot be read, or there is no legal plan.
+pub fn first_snapshot(fleet: &Fleet, store: &DirStore, cluster: &str) -> Result<Snapshot, FirstSnapshotError> {
     if let Some(stored) = store.latest_for(cluster)? {
         tracing::info!(generation = %Generation(stored.generation), "starting from the stored snapshot");
         return Ok(stored);
     }
-    let plan = plan_or_greedy(fleet, &Inputs::from_fleet(fleet), None).context("plan a first snapshot from the configuration")?;
+    let plan = plan_or_greedy(fleet, &Inputs::from_fleet(fleet), None)?;
     if let Some(failure) = &plan.solver_failure {
         tracing::error!(failure, "the optimiser failed; the first snapshot is the greedy plan");
     }
@@ -93,45 +54,28 @@ pub fn first_snapshot(fleet: &Fleet, store: &DirStore, cluster: &str) -> anyhow:
     Ok(build::snapshot(fleet, &plan, 0, crate::clock::unix_ms(), "planned by the data plane from its own configuration").sealed())
 }
 
-/// Applies every snapshot that the source publishes, for as long as the process runs.
+/// Applies every snapshot that the source publishes, until the process ends.
 ///
-/// A source that fails is asked again with growing pauses; what is applied meanwhile keeps serving.
-pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
+/// After a failure the source is asked again with growing pauses; the snapshot in use keeps serving meanwhile.
+pub async fn follow(role: Arc<DataRole>, source: Source) {
     let mut backoff = BACKOFF_FIRST;
     loop {
-        let published = role.published.load().as_deref().map(Held::of).unwrap_or_default();
-        let passed_over = role.passed_over.load().as_deref().cloned().unwrap_or_default();
-        let held = if passed_over.generation > published.generation { passed_over } else { published };
-        match source.newer_than(held).await {
+        match source.newer_than(role.held()).await {
             Ok(newer) => {
                 if source.has_controller().await {
-                    role.contact.renew();
+                    role.renew_contact();
                 }
-                if role.controller_error.swap(None).is_some() {
-                    tracing::info!("the controller answers again");
-                }
+                role.controller_answers();
                 backoff = BACKOFF_FIRST;
-                let Some(mut snapshot) = newer else { continue };
-                if !snapshot.is_for(&role.cluster) {
-                    let generation = Generation(snapshot.generation);
-                    tracing::info!(%generation, audience = ?snapshot.audience, "passing over a snapshot for other clusters");
-                    role.passed_over.store(Some(Arc::new(Held::of(&snapshot))));
-                    // Who has just come, or was away, has not seen what the others hold.
-                    let above = role.published.load().as_ref().map_or(0, |published| published.generation);
-                    let last = source.last_for(&role.cluster, above, generation.0).await;
-                    let Some(last) = last else { continue };
-                    snapshot = Arc::new(last);
-                }
-                if let Err(error) = apply(&role, &store, snapshot).await {
-                    tracing::error!(error = format!("{error:#}"), "a snapshot was not applied; the previous one stays");
+                let Some(snapshot) = newer else { continue };
+                let Some(snapshot) = addressed(&role, &source, snapshot).await else { continue };
+                if let Err(error) = apply(&role, snapshot).await {
+                    tracing::error!(%error, "failed to apply a snapshot; the previous one stays in use");
                     tokio::time::sleep(BACKOFF_MOST).await;
                 }
             }
             Err(error) => {
-                let error = error.to_string();
-                if role.controller_error.swap(Some(Arc::new(error.clone()))).is_none() {
-                    tracing::warn!(error, "the controller does not answer; the last snapshot keeps serving");
-                }
+                role.controller_fails(error.to_string());
                 tokio::time::sleep(backoff).await;
                 backoff = (backoff * 2).min(BACKOFF_MOST);
             }
@@ -139,50 +83,52 @@ pub async fn follow(role: Arc<DataRole>, source: Source, store: DirStore) {
     }
 }
 
-async fn last_for(store: &impl Store, cluster: &str, above: u64, below: u64) -> Option<Snapshot> {
-    let between =
-        store.generations().await.ok()?.into_iter().rev().filter(|generation| (above + 1..below).contains(&generation.0));
-    for generation in between {
-        if let Ok(snapshot) = store.read(generation).await
-            && snapshot.is_for(cluster)
-        {
-            return Some(snapshot);
-        }
+/// The snapshot to apply: `newest`, or if it is not addressed to this cluster, the newest one that is and that is not in use yet.
+///
+/// A data plane that has just started, or was away, may have missed a snapshot that the others of its cluster hold.
+async fn addressed(role: &DataRole, source: &Source, newest: Arc<Snapshot>) -> Option<Arc<Snapshot>> {
+    let cluster = &role.setup().cluster;
+    if newest.is_for(cluster) {
+        return Some(newest);
     }
-    None
+    let generation = Generation(newest.generation);
+    tracing::info!(%generation, "a snapshot is not addressed to this cluster; it is not applied");
+    role.mark_not_addressed(&newest);
+    let above = role.published().map_or(0, |published| published.generation);
+    source.last_for(cluster, above, generation.0).await.map(Arc::new)
 }
 
-/// Checks a snapshot, keeps it on disk and swaps it in: the kernel first, then the proxy.
+/// Checks a snapshot, puts it in use (the kernel first, then the proxy) and keeps it on disk.
 ///
-/// Errors: the snapshot is illegal, not above the one in force, or not for this cluster; nothing has changed then. A disk that cannot keep it and a kernel that
-/// cannot take it are logged, as requests can do without both.
-pub async fn apply(role: &Arc<DataRole>, store: &DirStore, snapshot: Arc<Snapshot>) -> anyhow::Result<()> {
+/// A disk that cannot keep it and a kernel that cannot take it are logged: requests do not need either.
+///
+/// Errors: the snapshot is illegal, not above the one in use, or does not know this cluster.
+pub async fn apply(role: &Arc<DataRole>, snapshot: Arc<Snapshot>) -> Result<(), ApplyError> {
     snapshot.validate()?;
-    if let Some(current) = role.published.load().as_ref().map(|newest| newest.generation)
+    if let Some(current) = role.published().map(|newest| newest.generation)
         && snapshot.generation <= current
     {
         return Err(SnapshotError::Stale { found: snapshot.generation, current }.into());
     }
-    if snapshot.cluster(&role.cluster).is_none() {
-        bail!("generation {} does not know cluster {:?}", Generation(snapshot.generation), role.cluster);
+    let cluster = &role.setup().cluster;
+    if snapshot.cluster(cluster).is_none() {
+        return Err(ApplyError::UnknownCluster { generation: Generation(snapshot.generation), cluster: cluster.clone() });
     }
-    let (role, store) = (Arc::clone(role), store.clone());
-    // Tables of many engines take milliseconds, the disk and the kernel may block: none of it belongs on the runtime's thread.
-    tokio::task::spawn_blocking(move || apply_blocking(&role, &store, snapshot)).await.context("apply a snapshot")
+    let role = Arc::clone(role);
+    // Off the runtime's thread: tables of many engines take milliseconds, the disk and the kernel may block.
+    Ok(tokio::task::spawn_blocking(move || apply_blocking(&role, snapshot)).await?)
 }
 
-fn apply_blocking(role: &DataRole, store: &DirStore, snapshot: Arc<Snapshot>) {
+fn apply_blocking(role: &DataRole, snapshot: Arc<Snapshot>) {
     let generation = Generation(snapshot.generation);
-    role.published.store(Some(Arc::clone(&snapshot)));
-    // It is fresh: whatever is doubted of it is found out anew.
-    role.reservations.lock().unwrap_or_else(PoisonError::into_inner).trust = 1.0;
-    install(role);
-    // Generation 0 is nobody's: every data plane can make its own again.
+    role.install(Arc::clone(&snapshot));
+    let store = &role.setup().store;
+    // Every data plane can make its own generation 0 again.
     if generation > Generation(0)
         && store.load(generation).ok().as_ref() != Some(&snapshot)
         && let Err(error) = store.publish(&snapshot)
     {
-        tracing::warn!(%error, %generation, "the snapshot is in force but could not be kept on disk");
+        tracing::warn!(%error, %generation, "the snapshot is in use but could not be kept on disk");
     }
     tracing::info!(%generation, objective_ms = snapshot.objective_ms, "applied");
 }

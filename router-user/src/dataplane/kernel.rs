@@ -1,13 +1,16 @@
 //! The kernel plane as a follower of one class's weights.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::kernel::{KernelPlane, KernelStatus};
+use crate::publish::Generation;
 use crate::publish::routes::Routes;
 
 /// The attached kernel plane, and the class whose weights its service follows.
 pub struct KernelRole {
+    /// A panic while a table is written leaves the live bank as it was: the idle one is written first.
     plane: Mutex<KernelPlane>,
     class: String,
 }
@@ -17,11 +20,11 @@ impl KernelRole {
         Self { plane: Mutex::new(plane), class }
     }
 
-    /// Gives the kernel the class's table. What it cannot take is logged: the kernel goes on with the table it has.
+    /// Gives the kernel the class's table. A failure is logged, and the kernel keeps the table it has.
     pub fn apply(&self, routes: &Routes) {
         let snapshot = &routes.snapshot;
         if snapshot.generation == 0 {
-            // Made up by this data plane until it has heard of a published one; what the kernel has, if anything, is better.
+            // Generation 0 is planned by this data plane alone; a table that the kernel still has is of a published one.
             return;
         }
         let Some(route) = routes.classes.iter().find(|r| snapshot.classes[r.class.index()].name == self.class) else {
@@ -31,25 +34,20 @@ impl KernelRole {
         let address = |engine: u16| snapshot.engines[usize::from(engine)].address;
         let eligible: Vec<u16> = route.candidates.iter().map(|c| c.engine.0).collect();
         let engines: Vec<(u16, SocketAddr)> = eligible.iter().map(|&engine| (engine, address(engine))).collect();
-        let outcome = self.lock().apply(snapshot.generation, route.table.slots(), &engines, &eligible);
+        let outcome = self.plane.lock().apply(snapshot.generation, route.table.slots(), &engines, &eligible);
         if let Err(error) = outcome {
-            tracing::warn!(%error, generation = snapshot.generation, "the kernel plane keeps its table");
+            tracing::warn!(%error, generation = %Generation(snapshot.generation), "the kernel refused a table and keeps the one it has");
         }
     }
 
     pub fn status(&self) -> Option<KernelStatus> {
-        self.lock().status().map_err(|error| tracing::warn!(%error, "the kernel plane's state cannot be read")).ok()
+        self.plane.lock().status().map_err(|error| tracing::warn!(%error, "failed to read the state of the kernel plane")).ok()
     }
 
-    /// What wants doing about once a second: events to the log, and listeners that did not register themselves.
+    /// Logs new kernel events and registers listeners that did not register themselves. To be called about once a second.
     pub fn maintain(&self) {
-        if let Err(error) = self.lock().maintain() {
-            tracing::warn!(%error, "the kernel plane cannot be maintained");
+        if let Err(error) = self.plane.lock().maintain() {
+            tracing::warn!(%error, "failed to maintain the kernel plane");
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, KernelPlane> {
-        // A panic while a table was written leaves the live bank as it was: the idle one is written first.
-        self.plane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

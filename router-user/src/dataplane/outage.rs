@@ -1,4 +1,4 @@
-//! Finds out which engines are lost to this data plane, so that the weights for their loss come in force, and go when they are back.
+//! The task that finds engines which are down as seen from here, so that their failover weights come in use, and go afterwards.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,58 +8,58 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::dataplane::DataRole;
-use crate::dataplane::effective::change;
-use crate::policy::outage::Loss;
+use crate::dataplane::role::DataRole;
+use crate::policy::outage::Outage;
 
-/// How often the workers' findings are looked at: the ranks of the slots bear the time between.
-const LOOK: Duration = Duration::from_millis(200);
-/// Looks between two attempts to reach an engine that is lost: once a second.
-const ASK_LOOKS: u32 = 5;
-/// A connection that takes longer is none.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Outcomes that wait to be taken; there is one per lost engine.
-const QUEUE: usize = 64;
+/// How often the workers' counters are read. Until then each request skips an engine that is down by rank.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Polls between two probes of an engine that is down: one probe per second.
+const PROBE_POLLS: u32 = 5;
+/// Longest wait for a probe's connection. A SYN that is lost once takes longer; the next probe shows that.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Outcomes of probes that wait to be read; senders wait beyond it.
+const OUTCOMES_MOST: usize = 64;
 
-/// Watches for lost engines for as long as the process runs.
-pub async fn watch_losses(role: Arc<DataRole>) {
-    let mut ticks = tokio::time::interval(LOOK);
+/// Watches for engines that are down, until the process ends.
+pub async fn watch_outages(role: Arc<DataRole>) {
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (sender, mut outcomes) = mpsc::channel(QUEUE);
-    let mut known: BTreeMap<String, Loss> = BTreeMap::new();
-    let mut looks = 0_u32;
+    let (sender, mut outcomes) = mpsc::channel(OUTCOMES_MOST);
+    let mut known: BTreeMap<String, Outage> = BTreeMap::new();
+    let mut polls = 0_u32;
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                for (engine, (is_out, failures)) in role.plane.failing() {
+                for (engine, (is_out, failures)) in role.setup().plane.failing() {
                     known.entry(engine).or_default().observe(is_out, failures);
                 }
-                looks = looks.wrapping_add(1);
-                if looks.is_multiple_of(ASK_LOOKS) {
-                    ask(&role, &mut known, &sender);
+                polls = polls.wrapping_add(1);
+                if polls.is_multiple_of(PROBE_POLLS) {
+                    probe(&role, &mut known, &sender);
                 }
             }
             Some((engine, has_answered)) = outcomes.recv() => {
-                known.entry(engine).or_default().asked(has_answered);
+                known.entry(engine).or_default().probed(has_answered);
             }
         }
-        let lost: Vec<String> = known.iter().filter(|(_, loss)| loss.is_lost()).map(|(engine, _)| engine.clone()).collect();
-        change(&role, |now| std::mem::replace(&mut now.lost, lost.clone()) != lost).await;
+        let down = known.iter().filter(|(_, outage)| outage.is_down()).map(|(engine, _)| engine.clone());
+        role.mark_down(down.collect()).await;
     }
 }
 
-/// Tries to reach what is lost; forgets what the snapshot no longer has.
-fn ask(role: &DataRole, known: &mut BTreeMap<String, Loss>, outcomes: &mpsc::Sender<(String, bool)>) {
-    let Some(published) = role.published.load_full() else { return };
+/// Probes the engines that are down; forgets engines that the snapshot no longer has.
+fn probe(role: &DataRole, known: &mut BTreeMap<String, Outage>, outcomes: &mpsc::Sender<(String, bool)>) {
+    let Some(published) = role.published() else { return };
+    let plane = &role.setup().plane;
     let addresses: BTreeMap<&str, SocketAddr> =
-        published.engines.iter().map(|entry| (entry.name.as_str(), role.plane.address(&entry.name, entry.address))).collect();
+        published.engines.iter().map(|entry| (entry.name.as_str(), plane.address(&entry.name, entry.address))).collect();
     known.retain(|engine, _| addresses.contains_key(engine.as_str()));
-    for engine in known.iter().filter(|(_, loss)| loss.is_lost()).map(|(engine, _)| engine.clone()) {
+    for engine in known.iter().filter(|(_, outage)| outage.is_down()).map(|(engine, _)| engine.clone()) {
         let (address, outcomes) = (addresses[engine.as_str()], outcomes.clone());
         tokio::spawn(async move {
-            let reached = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await;
-            // Whoever waited for it may be gone.
-            let _ = outcomes.send((engine, matches!(reached, Ok(Ok(_))))).await;
+            let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+            // The receiver is gone only when the process ends.
+            let _ = outcomes.send((engine, matches!(connected, Ok(Ok(_))))).await;
         });
     }
 }

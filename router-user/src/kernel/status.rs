@@ -15,6 +15,7 @@ use super::load::{PROGRAMS, SERVICE, link_path};
 use super::maps::{Maps, failed};
 use super::{KernelError, pins};
 use crate::kernel::endpoints;
+use crate::model::Generation;
 
 /// The kernel plane as it stands.
 #[derive(Clone, Debug, Serialize)]
@@ -26,12 +27,17 @@ pub struct KernelStatus {
     pub programs: Vec<ProgramStatus>,
     /// The virtual address that is steered.
     pub service: Option<SocketAddr>,
-    /// Generation of the live table; 0 before the first.
+    /// Generation of the live table; 0 before the first. JSON has it as `EPOCH.COUNT`.
+    #[serde(serialize_with = "as_text")]
     pub generation: u64,
     /// By address.
     pub engines: Vec<EngineStatus>,
     /// Connections and listeners by outcome, summed over CPUs, since the maps were made. Every outcome is listed.
     pub counters: BTreeMap<&'static str, u64>,
+}
+
+fn as_text<S: serde::Serializer>(generation: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    Generation(*generation).serialize(serializer)
 }
 
 /// One attached program.

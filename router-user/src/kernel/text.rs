@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::KernelStatus;
+use crate::model::Generation;
 
 impl fmt::Display for KernelStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -11,7 +12,7 @@ impl fmt::Display for KernelStatus {
         }
         let state = if self.attached { "attached" } else { "not attached to anything that exists" };
         let service = self.service.map_or("no service".to_owned(), |service| format!("service {service}"));
-        writeln!(f, "kernel plane: {state}, {service}, generation {}", self.generation)?;
+        writeln!(f, "kernel plane: {state}, {service}, generation {}", Generation(self.generation))?;
         for program in &self.programs {
             writeln!(f, "  program {} ({}, id {}) on {}", program.name, program.hook, program.id, program.place)?;
         }

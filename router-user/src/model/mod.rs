@@ -2,11 +2,13 @@
 
 mod curve;
 mod fleet;
+mod generation;
 mod ids;
 mod profile;
 
 pub use curve::{Curve, CurveError};
 pub(crate) use fleet::ineligible;
 pub use fleet::{Class, Cluster, Engine, Fleet, Ineligible, Tags};
+pub use generation::Generation;
 pub use ids::{ClassId, ClusterId, EngineId};
 pub use profile::{Profile, WorkLaw};

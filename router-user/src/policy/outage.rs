@@ -1,41 +1,43 @@
-//! Whether an engine is lost to a whole data plane, which then changes its weights. Pure.
+//! Whether an engine is down for a whole data plane, which then changes its weights. Pure.
 //!
-//! A worker that finds an engine out passes it over at once, by rank. Changing weights is slower and dearer: tables are built, and
-//! conversations move. So it takes what a worker needs to put an engine out, and it is taken back only after the engine has answered
-//! several times in a row; as nothing is sent there meanwhile, it has to be asked.
+//! A worker that cannot connect to an engine skips it at once, by rank. Changing weights is slower and costs more: tables are
+//! built, and conversations move. So an engine is down as soon as a worker has stopped picking it, and up again only after it
+//! has answered several probes in a row. Nothing else is sent to it meanwhile.
 
-/// Answers in a row that bring an engine back.
-const ANSWERS: u32 = 3;
+/// Probes that an engine must answer in a row before it is up again: at one probe per second, 3 s without a failure.
+const ANSWERS_UP: u32 = 3;
 
-/// What a data plane thinks of one engine.
+/// The state of one engine as a data plane sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loss {
-    is_lost: bool,
+pub struct Outage {
+    is_down: bool,
+    /// Probes answered in a row.
     answers: u32,
-    /// Connect failures that were known before.
+    /// Connect failures counted so far.
     failures: u64,
 }
 
-impl Loss {
-    /// Takes what the workers see: whether one of them has the engine out, and the connect failures of all since the start. An engine
-    /// that has come back and was not asked since is still out to a worker; only failures that are new count.
+impl Outage {
+    /// Takes the workers' view: whether one of them does not pick the engine, and the connect failures of all since the start.
+    ///
+    /// Only new failures count: a worker that has sent nothing since the engine came back still calls it out.
     pub fn observe(&mut self, is_out: bool, failures: u64) {
-        if is_out && failures > self.failures && !self.is_lost {
-            (self.is_lost, self.answers) = (true, 0);
+        if is_out && failures > self.failures && !self.is_down {
+            (self.is_down, self.answers) = (true, 0);
         }
         self.failures = failures;
     }
 
-    /// Takes the outcome of asking a lost engine.
-    pub fn asked(&mut self, has_answered: bool) {
+    /// Takes the outcome of a probe.
+    pub fn probed(&mut self, has_answered: bool) {
         self.answers = if has_answered { self.answers + 1 } else { 0 };
-        if self.answers >= ANSWERS {
-            self.is_lost = false;
+        if self.answers >= ANSWERS_UP {
+            self.is_down = false;
         }
     }
 
-    pub fn is_lost(self) -> bool {
-        self.is_lost
+    pub fn is_down(self) -> bool {
+        self.is_down
     }
 }
 
@@ -44,20 +46,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_by_new_failures_and_back_after_answers_in_a_row() {
-        let mut loss = Loss::default();
-        loss.observe(false, 2);
-        assert!(!loss.is_lost(), "failures that put no engine out");
-        loss.observe(true, 3);
-        assert!(loss.is_lost());
+    fn down_by_new_failures_and_up_after_answers_in_a_row() {
+        let mut outage = Outage::default();
+        outage.observe(false, 2);
+        assert!(!outage.is_down(), "failures that put no engine out");
+        outage.observe(true, 3);
+        assert!(outage.is_down());
         for answer in [true, true, false, true, true] {
-            loss.asked(answer);
-            assert!(loss.is_lost());
+            outage.probed(answer);
+            assert!(outage.is_down());
         }
-        loss.asked(true);
-        loss.observe(true, 3);
-        assert!(!loss.is_lost(), "what a worker remembers of before is no news");
-        loss.observe(true, 4);
-        assert!(loss.is_lost());
+        outage.probed(true);
+        outage.observe(true, 3);
+        assert!(!outage.is_down(), "failures from before the outage ended are not new");
+        outage.observe(true, 4);
+        assert!(outage.is_down());
     }
 }

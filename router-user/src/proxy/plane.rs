@@ -1,12 +1,14 @@
 //! What the workers of one data plane share with the rest of the program: the routes in use, and their counters.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 
 use super::stats::{self, DataPlaneStats, WorkerStats};
+use crate::model::EngineId;
 use crate::publish::routes::Routes;
 
 pub struct DataPlane {
@@ -36,15 +38,29 @@ impl DataPlane {
         engines.map(|of| (of.name.clone(), self.via.get(&of.name).copied().unwrap_or(of.address))).collect()
     }
 
+    /// Where the engines are reached that are eligible for some class of this cluster.
+    pub fn eligible_addresses(&self) -> Vec<SocketAddr> {
+        let Some(routes) = self.routes.load_full() else { return Vec::new() };
+        let candidates = routes.classes.iter().flat_map(|class| &class.candidates).map(|candidate| candidate.engine);
+        let eligible: BTreeSet<EngineId> = candidates.collect();
+        let engines = eligible.into_iter().map(|engine| &routes.snapshot.engines[engine.index()]);
+        engines.map(|entry| self.address(&entry.name, entry.address)).collect()
+    }
+
+    /// Connections made to engines and answers of engines: it grows while any engine can be reached.
+    pub fn contacts(&self) -> u64 {
+        stats::contacts(&self.workers.lock())
+    }
+
     /// Sums the workers' counters. Numbers of one worker that change together may be one request apart.
     pub fn stats(&self) -> DataPlaneStats {
-        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let workers = self.workers.lock().clone();
         stats::sum(&self.cluster, self.routes.load().as_deref(), &workers)
     }
 
     /// Engines to which connections could not be made: whether a worker has it out, and failures since the start.
     pub fn failing(&self) -> BTreeMap<String, (bool, u64)> {
-        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let workers = self.workers.lock().clone();
         stats::failing(&workers)
     }
 
@@ -55,7 +71,7 @@ impl DataPlane {
 
     pub(super) fn join(&self) -> Arc<WorkerStats> {
         let worker = Arc::new(WorkerStats::new());
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&worker));
+        self.workers.lock().push(Arc::clone(&worker));
         worker
     }
 }

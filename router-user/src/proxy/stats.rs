@@ -1,9 +1,10 @@
 //! Counters of the data plane: written by one worker each, without contention, and summed when somebody asks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::counter::Counter;
@@ -181,9 +182,9 @@ impl WorkerStats {
     /// Forgets engines and classes that are not in `routes` and have nothing in flight, so that names that come and go cost nothing.
     pub(super) fn prune(&self, routes: &Routes) {
         let snapshot = &routes.snapshot;
-        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut engines = self.engines.lock();
         engines.retain(|name, e| e.in_flight.value() > 0 || snapshot.engines.iter().any(|known| known.name == *name));
-        let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut classes = self.classes.lock();
         classes.retain(|name, _| snapshot.classes.iter().any(|known| known.name == *name));
     }
 }
@@ -195,8 +196,7 @@ impl ClassCounters {
 }
 
 fn entry<T: Default>(map: &Mutex<BTreeMap<String, Arc<T>>>, name: &str) -> Arc<T> {
-    // A poisoned lock means a panic between two insertions; the map is whole either way.
-    let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut map = map.lock();
     if let Some(known) = map.get(name) {
         return Arc::clone(known);
     }
@@ -275,7 +275,7 @@ impl EngineStats {
 pub(super) fn failing(workers: &[Arc<WorkerStats>]) -> BTreeMap<String, (bool, u64)> {
     let mut failing: BTreeMap<String, (bool, u64)> = BTreeMap::new();
     for worker in workers {
-        for (name, engine) in worker.engines.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for (name, engine) in worker.engines.lock().iter() {
             let (is_out, failures) = (engine.health.load(Ordering::Relaxed) > 0, engine.connect_failures.value());
             if failures > 0 {
                 let sum = failing.entry(name.clone()).or_default();
@@ -284,6 +284,13 @@ pub(super) fn failing(workers: &[Arc<WorkerStats>]) -> BTreeMap<String, (bool, u
         }
     }
     failing
+}
+
+/// Connections made to engines and answers of engines, by all workers.
+pub(super) fn contacts(workers: &[Arc<WorkerStats>]) -> u64 {
+    let of_engine =
+        |engine: &Arc<EngineCounters>| engine.connects.value() + engine.served.iter().map(Counter::value).sum::<u64>();
+    workers.iter().map(|worker| worker.engines.lock().values().map(of_engine).sum::<u64>()).sum()
 }
 
 /// Sums what the workers have counted; engines and classes are those of `routes`.
@@ -305,7 +312,7 @@ pub(super) fn sum(cluster: &str, routes: Option<&Routes>, workers: &[Arc<WorkerS
         let mut of_class = ClassStats { class: class.name.clone(), model: class.model.clone(), ..Default::default() };
         for counters in workers.iter().map(|w| w.class(&class.name)) {
             of_class.arrivals += counters.arrivals.value();
-            for (engine, picks) in counters.picks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            for (engine, picks) in counters.picks.lock().iter() {
                 *of_class.picks.entry(engine.clone()).or_default() += picks.value();
             }
         }

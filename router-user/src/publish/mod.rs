@@ -4,11 +4,10 @@
 
 pub mod build;
 pub mod failover;
-mod generation;
 pub mod history;
 pub mod routes;
 pub mod slots;
 pub mod snapshot;
 pub mod store;
 
-pub use generation::Generation;
+pub use crate::model::Generation;

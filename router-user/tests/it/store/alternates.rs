@@ -84,12 +84,12 @@ fn with_the_controller_dead_a_lost_engine_is_replaced_by_plan_and_returns() {
         let addresses = engines.each_ref().map(|engine| engine.address);
         let mut control = Process::start(&["control"], &config(&addresses, ""));
         let plane = Process::start(&["proxy"], &config(&addresses, &format!("url = \"http://{}\"", control.listen)));
-        plane.until("a published snapshot is in force", |status| status.generation > Some(0)).await;
+        plane.until("a published snapshot is in force", |status| status.generation > Some(Generation(0))).await;
         control.kill();
         let status = plane.until("it notices that the controller is gone", |s| {
             s.proxy.as_ref().is_some_and(|proxy| proxy.controller_error.is_some())
         });
-        let generation = Generation(status.await.generation.expect("in force"));
+        let generation = status.await.generation.expect("in force");
         let store = DirStore::open(&plane.folder.path().join("snapshots")).expect("opened");
         let snapshot = store.load(generation).expect("kept");
         let main = &snapshot.routes[0].weights;
@@ -104,7 +104,7 @@ fn with_the_controller_dead_a_lost_engine_is_replaced_by_plan_and_returns() {
         engines[0].kill();
         let mut client = Client::new(plane.listen);
         let in_force = |wanted: &'static [&'static str]| {
-            move |status: &router_user::admin::StatusView| status.proxy.as_ref().is_some_and(|proxy| proxy.alternate == wanted)
+            move |status: &router_user::admin::StatusView| status.proxy.as_ref().is_some_and(|proxy| proxy.failover == wanted)
         };
         for _ in 0..200 {
             assert_eq!(client.ask("").status, 200, "the ranks bear the loss until then");
@@ -116,7 +116,7 @@ fn with_the_controller_dead_a_lost_engine_is_replaced_by_plan_and_returns() {
 
         engines[0] = Engine::on(TcpListener::bind(addresses[0]).expect("its old address"), |socket, _| answer(socket, "e1"));
         let status = plane.until("the engine is back", in_force(&[])).await;
-        assert_eq!(status.generation, Some(generation.0));
+        assert_eq!(status.generation, Some(generation));
         // A worker may take a second more to try it again.
         let store = DirStore::open(&plane.folder.path().join("snapshots")).expect("opened");
         assert_eq!(store.latest().expect("readable"), Some(snapshot.clone()), "nothing of it is kept on disk");

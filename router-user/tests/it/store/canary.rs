@@ -190,7 +190,7 @@ fn data_planes_of_other_clusters_pass_over_a_trial_in_every_store() {
         let stores = [&by_etcd, &by_http, &by_dir];
         let start = |cluster: &'static str| stores.map(|file| Process::start(&["proxy", "--cluster", cluster], file));
         let (others, canaries) = (start("a"), start("b"));
-        let is_published = |status: &StatusView| status.generation > Some(0);
+        let is_published = |status: &StatusView| status.generation > Some(Generation(0));
         for plane in others.iter().chain(&canaries) {
             plane.until("it follows", is_published).await;
         }
@@ -198,7 +198,7 @@ fn data_planes_of_other_clusters_pass_over_a_trial_in_every_store() {
         let on_trial = |status: &StatusView| status.control.as_ref().is_some_and(|control| control.trial.is_some());
         let trial = control.until("a trial", on_trial).await.generation.expect("published");
         for plane in &others {
-            let passes = |status: &StatusView| status.proxy.as_ref().is_some_and(|proxy| proxy.passed_over == Some(trial));
+            let passes = |status: &StatusView| status.proxy.as_ref().is_some_and(|proxy| proxy.not_addressed == Some(trial));
             let status = plane.until("it passes over the trial", passes).await;
             assert!(status.generation < Some(trial), "{status:?}");
             assert!(plane.ask(&["status"]).contains("is on trial in another cluster"));
@@ -214,6 +214,6 @@ fn data_planes_of_other_clusters_pass_over_a_trial_in_every_store() {
         for plane in others.iter().chain(&canaries).chain([&late]) {
             plane.until("it follows to the end of the trial", |status| status.generation > Some(trial)).await;
         }
-        assert_eq!(Generation(trial).epoch(), 1);
+        assert_eq!(trial.epoch(), 1);
     });
 }

@@ -108,17 +108,17 @@ fn an_etcd_that_is_not_there_yet_is_waited_for_and_one_that_lost_its_data_is_fil
         };
         control.until("it says that etcd does not answer", waits).await;
         let status = plane.until("it says so, too", |s| s.proxy.as_ref().is_some_and(|p| p.controller_error.is_some())).await;
-        assert_eq!(status.generation, Some(0), "it serves by its own plan meanwhile");
+        assert_eq!(status.generation, Some(Generation(0)), "it serves by its own plan meanwhile");
         etcd.restart();
         control.until("it leads", leads).await;
-        let first = plane.until("it follows", |status| status.generation > Some(0)).await.generation;
+        let first = plane.until("it follows", |status| status.generation > Some(Generation(0))).await.generation;
 
         // Everything etcd had is gone.
         etcd.kill();
         etcd.lose_data();
         etcd.restart();
-        let before = Generation(first.expect("in force"));
-        let is_above = |status: &StatusView| status.generation.is_some_and(|now| Generation(now).epoch() > before.epoch());
+        let before = first.expect("in force");
+        let is_above = |status: &StatusView| status.generation.is_some_and(|now| now.epoch() > before.epoch());
         plane.until("a new epoch", is_above).await;
         // The data plane may have missed some; the controller keeps all.
         let store = DirStore::open(&control.folder.path().join("snapshots")).expect("opened");
@@ -143,7 +143,7 @@ fn a_slow_and_often_compacted_etcd_is_followed_and_its_leader_stays() {
         let plane = Process::start(&["proxy", "--cluster", "a"], &far);
         near.until("it stands by", |s| s.control.as_ref().is_some_and(|c| c.stands_by.is_some())).await;
         let mut raw = etcd.raw().await;
-        let mut held = plane.until("it follows", |status| status.generation > Some(0)).await.generation;
+        let mut held = plane.until("it follows", |status| status.generation > Some(Generation(0))).await.generation;
         for _ in 0..6 {
             stir(&etcd).await;
             held = plane.until("it goes on", |status| status.generation > held).await.generation;
@@ -152,7 +152,7 @@ fn a_slow_and_often_compacted_etcd_is_followed_and_its_leader_stays() {
         }
         let status = AdminClient::new(&leader.socket()).status().await.expect("answers");
         assert!(leads(&status), "{status:?}");
-        let epoch = Generation(held.expect("in force")).epoch();
+        let epoch = held.expect("in force").epoch();
         assert_eq!(epoch, 1, "nobody took over");
     });
 }
@@ -165,11 +165,10 @@ fn an_etcd_that_dies_in_the_middle_of_a_publish_leaves_what_was_in_force() {
         let control = Process::start(&["control"], &file);
         let plane = Process::start(&["proxy", "--cluster", "a"], &file);
         control.until("it leads", leads).await;
-        plane.until("it follows", |status| status.generation > Some(0)).await;
+        plane.until("it follows", |status| status.generation > Some(Generation(0))).await;
         let mut half_written = 0;
         for _ in 0..4 {
-            let before =
-                Generation(AdminClient::new(&plane.socket()).status().await.expect("answers").generation.expect("in force"));
+            let before = AdminClient::new(&plane.socket()).status().await.expect("answers").generation.expect("in force");
             let raw = etcd.raw().await;
             let mut watch =
                 raw.watch_client().watch("/test/snapshots/", Some(WatchOptions::new().with_prefix())).await.expect("watched");
@@ -188,7 +187,7 @@ fn an_etcd_that_dies_in_the_middle_of_a_publish_leaves_what_was_in_force() {
             etcd.kill();
             tokio::time::sleep(Duration::from_millis(300)).await;
             let during = AdminClient::new(&plane.socket()).status().await.expect("answers").generation.expect("in force");
-            half_written += usize::from(during == before.0);
+            half_written += usize::from(during == before);
             etcd.restart();
             stir(&etcd).await;
             plane.until("it goes on when etcd is back", |status| status.generation > Some(during)).await;
@@ -237,7 +236,7 @@ fn data_planes_follow_a_directory_that_they_share_with_the_controller() {
         let control = Process::start(&["control"], &config("", 0));
         let shared = control.folder.path().join("snapshots");
         let plane = Process::start(&["proxy", "--cluster", "b"], &config(&format!("url = \"file://{}\"", shared.display()), 0));
-        let first = plane.until("it follows", |status| status.generation > Some(0)).await.generation;
+        let first = plane.until("it follows", |status| status.generation > Some(Generation(0))).await.generation;
         control.ask(&["weights", "set", "--cluster", "b", "--class", "chat", "e1=1"]);
         plane.until("it goes on", |status| status.generation > first).await;
         assert!(plane.ask(&["weights"]).contains("set by hand"));
@@ -254,7 +253,7 @@ fn weights_of_a_controller_that_stays_dead_go_over_to_capacity_and_come_back_wit
         let mut control = Process::start(&["control"], &file);
         let url = format!("url = \"http://{}\"\nstale_after = \"10s\"", control.listen);
         let plane = Process::start(&["proxy", "--cluster", "b"], &config(&url, 0));
-        plane.until("it follows", |status| status.generation > Some(0)).await;
+        plane.until("it follows", |status| status.generation > Some(Generation(0))).await;
         control.kill();
         let clock = Clock::start();
         let weights = async || {
@@ -267,12 +266,12 @@ fn weights_of_a_controller_that_stays_dead_go_over_to_capacity_and_come_back_wit
         // Capacities are 100, 100 and 80; the ring is as far as the plan went.
         let ring: [f64; 3] = if before[2] > 0.0 { [100.0, 100.0, 80.0] } else { [100.0, 100.0, 0.0] };
         let all: f64 = ring.iter().sum();
-        plane.until("its trust falls", |s| s.proxy.as_ref().is_some_and(|p| p.trust < 1.0)).await;
+        plane.until("its trust falls", |s| s.proxy.as_ref().is_some_and(|p| p.plan_share < 1.0)).await;
         assert!(clock.now() > Duration::from_secs(9), "not before the controller was silent for long: {:?}", clock.now());
         // The tables follow a moment later, and the next step of trust is a second away.
         let (trust, after) = loop {
             let after = weights().await;
-            let trust = AdminClient::new(&plane.socket()).status().await.expect("answers").proxy.expect("a proxy").trust;
+            let trust = AdminClient::new(&plane.socket()).status().await.expect("answers").proxy.expect("a proxy").plan_share;
             if after != before && after == weights().await {
                 break (trust, after);
             }
@@ -290,7 +289,7 @@ fn weights_of_a_controller_that_stays_dead_go_over_to_capacity_and_come_back_wit
         }
         assert!(plane.ask(&["status"]).contains("of its plan is left"));
         control.restart(&["control"]);
-        plane.until("the controller is back", |s| s.proxy.as_ref().is_some_and(|p| p.trust == 1.0)).await;
+        plane.until("the controller is back", |s| s.proxy.as_ref().is_some_and(|p| p.plan_share == 1.0)).await;
         let back = weights().await;
         assert!(back.iter().zip(before).all(|(now, then)| (now - then).abs() < 0.02), "{back:?} is not {before:?}, as published");
     });

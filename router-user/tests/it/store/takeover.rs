@@ -70,7 +70,7 @@ async fn read(store: EtcdStore, seen: Seen) {
 }
 
 /// A real data plane, for ever: it goes from generation to generation, and never back.
-async fn watch_plane(socket: PathBuf, held: Rc<Cell<u64>>) {
+async fn watch_plane(socket: PathBuf, held: Rc<Cell<Generation>>) {
     loop {
         // It may still be starting, or be busy with a table.
         if let Ok(status) = AdminClient::new(&socket).status().await {
@@ -158,7 +158,7 @@ fn followers_take_over_from_leaders_that_die_in_the_middle_of_publishing() {
         let pinning = tokio::task::spawn_local(pin(sockets.clone()));
         let by_http = config(&format!("url = \"http://{}\"", controllers[0].listen));
         let planes = [&by_etcd, &by_http].map(|config| Process::start(&["proxy", "--cluster", "a"], config));
-        let held: [Rc<Cell<u64>>; 2] = Default::default();
+        let held: [Rc<Cell<Generation>>; 2] = Default::default();
         for (plane, held) in planes.iter().zip(&held) {
             watchers.push(tokio::task::spawn_local(watch_plane(plane.socket(), Rc::clone(held))));
         }
@@ -222,8 +222,8 @@ fn followers_take_over_from_leaders_that_die_in_the_middle_of_publishing() {
         // Both data planes are at the end where everybody is.
         let clock = Clock::start();
         pinning.abort();
-        while held.iter().any(|held| held.get() < seen.highest().0) {
-            let at: Vec<_> = held.iter().map(|held| Generation(held.get())).collect();
+        while held.iter().any(|held| held.get() < seen.highest()) {
+            let at: Vec<_> = held.iter().map(|held| held.get()).collect();
             assert!(clock.now() < PATIENCE, "data planes stay at {at:?}:\n{}\n{}", planes[0].log(), planes[1].log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// Bits of the counter. With the epoch's 21 bits a generation stays below 2^53, so JSON readers that know only doubles show it exactly.
 const COUNTER_BITS: u32 = 32;
 const COUNTER_MOST: u64 = (1 << COUNTER_BITS) - 1;
@@ -12,8 +14,9 @@ const EPOCH_MOST: u64 = (1 << 21) - 1;
 ///
 /// An epoch belongs to one publisher: a leader opens a new one when it is elected, and a controller that has lost its store opens one
 /// when it hears of a generation that it does not know. So two contents never share a number. Shown as `EPOCH.COUNT`, or as the
-/// count alone in epoch 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// count alone in epoch 0. Its JSON is that text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Generation(pub u64);
 
 impl Generation {
@@ -56,10 +59,24 @@ impl fmt::Display for Generation {
     }
 }
 
+impl From<Generation> for String {
+    fn from(generation: Generation) -> Self {
+        generation.to_string()
+    }
+}
+
+impl TryFrom<String> for Generation {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
 impl FromStr for Generation {
     type Err = String;
 
-    /// Reads `EPOCH.COUNT`, or the plain number that JSON has.
+    /// Reads `EPOCH.COUNT`, or the plain number that snapshots have.
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted = || format!("is {text:?}; wanted a generation as `ilb snapshots` shows it, such as 17 or 3.17");
         let number = |text: &str| text.parse::<u64>().map_err(|_| wanted());
@@ -105,8 +122,9 @@ mod tests {
     fn prints_and_reads_back() {
         for text in ["0", "17", "3.17", "2097151.4294967295"] {
             assert_eq!(generation(text).to_string(), text);
+            assert_eq!(serde_json::to_string(&generation(text)).expect("JSON"), format!("{text:?}"));
         }
-        assert_eq!(generation("12884901905"), generation("3.17"), "the number that JSON has");
+        assert_eq!(generation("12884901905"), generation("3.17"), "the number that snapshots have");
         for text in ["", "a", "1.", "1.2.3", "-1", "2097152.1", "1.4294967296"] {
             text.parse::<Generation>().expect_err(text);
         }
