@@ -62,16 +62,6 @@ impl Relay {
         }
     }
 
-    /// Whether all that is needed has been given.
-    pub(super) fn is_done(&self) -> bool {
-        match self {
-            Self::None | Self::Known(0) => true,
-            Self::Known(_) | Self::IntoChunks | Self::UntilClose => false,
-            Self::Chunked(relay) => relay.is_done(),
-            Self::Unchunked(decoder) => decoder.is_done(),
-        }
-    }
-
     /// Takes what can be passed on of `input`; `is_end` says that no more will come.
     pub(super) fn step(&mut self, input: &[u8], is_end: bool, out: &mut Vec<u8>) -> Result<Step, Broken> {
         let mut step = Step::default();

@@ -71,6 +71,8 @@ names!(
         StaleConnection = "stale_connection",
         /// The engine closed the connection before it answered: the next one.
         Reset = "reset",
+        /// The engine's answer was not HTTP: the next one.
+        BadResponse = "bad_response",
     }
 );
 

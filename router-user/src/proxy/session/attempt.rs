@@ -1,12 +1,12 @@
 //! One request and its engines: pick, connect, send, and pass the answer on.
 //!
-//! The commit point is the first byte of an answer's body: until then nothing has gone to the client, and the request may go to
-//! another engine. After it never.
+//! The commit point is the first byte of an answer's body that can be passed on: until then nothing has gone to the client, and the
+//! request may go to another engine. After it never.
 
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use router_common::slot::slot_of;
@@ -21,7 +21,7 @@ use crate::proxy::http1::head::HeadError;
 use crate::proxy::http1::request::Request;
 use crate::proxy::http1::response;
 use crate::proxy::http1::response::Response;
-use crate::proxy::relay::Relay;
+use crate::proxy::relay::{Broken, Relay, Step};
 use crate::proxy::reply::{Problem, error_event};
 use crate::proxy::route;
 use crate::proxy::route::Asked;
@@ -48,15 +48,64 @@ enum Failure {
     Late,
 }
 
-/// An answer whose head has come, and the first of its body if it has one.
+/// An answer's head, and how its body is passed on.
+#[derive(Clone, Copy, Debug)]
+struct AnswerHead {
+    response: Response,
+    relay: Relay,
+    /// The client's connection closes after it.
+    closes: bool,
+}
+
+/// An answer of which there is something to pass on.
 struct Answer<S: Stream> {
     upstream: Connection<S>,
-    response: Response,
+    head: AnswerHead,
+    /// What the client gets first, after the head.
+    step: Step,
+    /// Bytes of the body that were used before it.
+    framing_bytes: usize,
     sent_at: Duration,
-    /// The request went out whole; if not, the connection is of no further use.
-    is_sent: bool,
+    upload: Upload,
     /// The engine's connection has ended.
     is_end: bool,
+}
+
+/// The request on its way to an engine. It goes on while the answer comes, because an engine may begin to answer before it has read
+/// the whole body.
+#[derive(Clone, Copy, Debug, Default)]
+struct Upload {
+    sent: usize,
+    state: UploadState,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum UploadState {
+    #[default]
+    Sending,
+    Whole,
+    /// The engine takes no more. An answer may have come before, so this alone ends nothing.
+    Failed,
+}
+
+impl Upload {
+    /// Sends as much of `parts` as the connection takes now; true when that was anything.
+    fn poll<S: Stream>(&mut self, cx: &mut Context<'_>, upstream: &mut Connection<S>, parts: [&[u8]; 4]) -> bool {
+        if self.state != UploadState::Sending {
+            return false;
+        }
+        let before = self.sent;
+        match upstream.poll_send(cx, parts, &mut self.sent) {
+            Poll::Ready(Ok(())) => self.state = UploadState::Whole,
+            Poll::Ready(Err(_)) => self.state = UploadState::Failed,
+            Poll::Pending => {}
+        }
+        self.sent > before
+    }
+
+    fn is_whole(self) -> bool {
+        self.state == UploadState::Whole
+    }
 }
 
 impl<S: Stream> Session<'_, S> {
@@ -88,6 +137,8 @@ impl<S: Stream> Session<'_, S> {
         }
         let mut tried: Vec<EngineId> = Vec::new();
         let mut retry = None;
+        // What the client is told when no engine is left: the last one's own failure, where it says more.
+        let mut failure: Option<Problem> = None;
         loop {
             let now = worker.timers.coarse();
             let choice = pick(
@@ -99,8 +150,12 @@ impl<S: Stream> Session<'_, S> {
             let id = match choice {
                 Pick::Engine(engine) if tried.len() < config.max_attempts.max(1) && self.may_retry(retry, is_stateful) => engine,
                 Pick::Full if tried.is_empty() => return self.refuse(Problem::engines_full(), Some(request), body.held).await,
-                _ => return self.refuse(Problem::engines_unavailable(tried.len()), Some(request), body.held).await,
+                _ => {
+                    let problem = failure.unwrap_or_else(|| Problem::engines_unavailable(tried.len()));
+                    return self.refuse(problem, Some(request), body.held).await;
+                }
             };
+            failure = None;
             let engine = view.engine(id);
             let _in_flight = engine.begin(now);
             view.count_pick(asked.class, id);
@@ -112,7 +167,8 @@ impl<S: Stream> Session<'_, S> {
                 }
                 Err(Failure::Late) => return self.refuse(Problem::ttft_timeout(&engine.name), Some(request), body.held).await,
                 Err(Failure::Malformed(error)) => {
-                    return self.refuse(Problem::bad_response(&engine.name, error), Some(request), body.held).await;
+                    failure = Some(Problem::bad_response(&engine.name, error));
+                    Some(Retry::BadResponse)
                 }
                 Err(Failure::Unreachable) => Some(Retry::ConnectFailed),
                 Err(Failure::Closed | Failure::Cut) => {
@@ -129,7 +185,7 @@ impl<S: Stream> Session<'_, S> {
         let Some(retry) = retry else { return true };
         let worker = self.worker;
         // A refused connection costs nobody anything; a request that was sent may have been worked on.
-        if retry == Retry::Reset && (is_stateful || !worker.budget.borrow_mut().spend(worker.timers.coarse())) {
+        if retry != Retry::ConnectFailed && (is_stateful || !worker.budget.borrow_mut().spend(worker.timers.coarse())) {
             worker.stats.retry_denied();
             return false;
         }
@@ -149,7 +205,7 @@ impl<S: Stream> Session<'_, S> {
         // On a kept connection that ends, nobody knows whether the engine has seen the request; where that matters, take a new one.
         let kept = if is_stateful { None } else { engine.take_idle(worker.timers.coarse(), &worker.config) };
         if let Some(upstream) = kept {
-            match self.converse(upstream, request, body).await {
+            match self.converse(upstream, engine, request, body).await {
                 // Most likely the engine closed it while it was idle and has not seen the request.
                 Err(Failure::Closed) => {
                     engine.counters.replays.add(1);
@@ -159,7 +215,7 @@ impl<S: Stream> Session<'_, S> {
             }
         }
         let upstream = self.connect(engine, body).await?;
-        self.converse(upstream, request, body).await
+        self.converse(upstream, engine, request, body).await
     }
 
     async fn connect(&mut self, engine: &Rc<Engine<S>>, body: BodyAt) -> Result<Connection<S>, Failure> {
@@ -199,25 +255,24 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Sends the request on a connection, and waits for the answer's head and the first of its body. The head for the client is left in
-    /// `out`, without framing and end.
-    async fn converse(&mut self, mut upstream: Connection<S>, request: &Request, body: BodyAt) -> Result<Answer<S>, Failure> {
+    /// Sends the request on a connection, and waits until there is something of an answer to pass on. The head for the client is left in
+    /// `out`, followed by what the first step put there.
+    async fn converse(
+        &mut self,
+        mut upstream: Connection<S>,
+        engine: &Engine<S>,
+        request: &Request,
+        body: BodyAt,
+    ) -> Result<Answer<S>, Failure> {
         let Self { client, deadline, worker, wire, body: own, out, .. } = self;
         deadline.set(worker.config.ttft_timeout);
         let sent_at = worker.timers.elapsed();
-        let (mut sent, mut is_sent, mut is_end) = (0, false, false);
-        let (mut scanned, mut interim) = (0, 0);
-        let mut head: Option<Response> = None;
+        let (mut upload, mut is_end) = (Upload::default(), false);
+        let (mut scanned, mut interim, mut framing_bytes) = (0, 0, 0);
+        let mut head: Option<AnswerHead> = None;
         out.clear();
-        let response = poll_fn(|cx| {
-            if !is_sent {
-                let parts = [&wire[..], Self::separate_body(client, own, body), b"", b""];
-                match upstream.poll_send(cx, parts, &mut sent) {
-                    Poll::Ready(Ok(())) => is_sent = true,
-                    // An answer may have come before the connection ended; what there is of it decides.
-                    Poll::Ready(Err(_)) | Poll::Pending => {}
-                }
-            }
+        let (head, step) = poll_fn(|cx| {
+            upload.poll(cx, &mut upstream, [&wire[..], Self::separate_body(client, own, body), b"", b""]);
             loop {
                 // What has come is looked at before more is asked for.
                 while head.is_none() {
@@ -234,7 +289,13 @@ impl<S: Stream> Session<'_, S> {
                                 Ok(response) if response.is_interim() => {
                                     return Poll::Ready(Err(Failure::Malformed(HeadError::Syntax("unasked interim answer"))));
                                 }
-                                Ok(response) => head = Some(response),
+                                Ok(response) => {
+                                    let relay = Relay::new(response.body, request.minor);
+                                    let ends_with_connection = relay.put_framing(out);
+                                    let closes = ends_with_connection || !request.keep_alive || worker.is_stopping.get();
+                                    put_own_fields(out, &engine.name, &wire[request.request_id.clone()], closes);
+                                    head = Some(AnswerHead { response, relay, closes });
+                                }
                                 Err(error) => return Poll::Ready(Err(Failure::Malformed(error))),
                             }
                         }
@@ -242,11 +303,18 @@ impl<S: Stream> Session<'_, S> {
                         Err(error) => return Poll::Ready(Err(Failure::Malformed(error))),
                     }
                 }
-                if let Some(response) = head {
-                    let is_bodiless = Relay::new(response.body, request.minor).is_done();
-                    let is_whole = is_end && response.body == response::Body::UntilClose;
-                    if is_bodiless || is_whole || !upstream.input().is_empty() {
-                        return Poll::Ready(Ok(response));
+                if let Some(of_head) = &mut head {
+                    let held = out.len();
+                    match of_head.relay.step(upstream.input(), is_end, out) {
+                        Ok(step) if step.is_done || step.raw > 0 || !step.tail.is_empty() || out.len() > held => {
+                            return Poll::Ready(Ok((*of_head, step)));
+                        }
+                        Ok(step) => {
+                            framing_bytes += step.consumed;
+                            upstream.consume(step.consumed);
+                        }
+                        Err(Broken) if is_end => return Poll::Ready(Err(Failure::Cut)),
+                        Err(Broken) => return Poll::Ready(Err(Failure::Malformed(HeadError::Syntax("malformed chunk")))),
                     }
                 }
                 if is_end {
@@ -270,31 +338,23 @@ impl<S: Stream> Session<'_, S> {
             deadline.poll(cx).map(|()| Err(Failure::Late))
         })
         .await?;
-        Ok(Answer { upstream, response, sent_at, is_sent, is_end })
+        Ok(Answer { upstream, head, step, framing_bytes, sent_at, upload, is_end })
     }
 
-    /// Passes an answer on to the client, whose head is in `out`.
+    /// Passes an answer on to the client, whose head and first step are in `out`.
     async fn deliver(&mut self, answer: Answer<S>, engine: &Rc<Engine<S>>, request: &Request, body: BodyAt) -> Next {
         let worker = self.worker;
-        let Answer { mut upstream, response, sent_at, is_sent, mut is_end } = answer;
+        let Answer { mut upstream, head, mut step, framing_bytes, sent_at, mut upload, mut is_end } = answer;
+        let AnswerHead { response, mut relay, closes } = head;
         let counters = &engine.counters;
         engine.reached();
         counters.served[usize::from(response.status / 100).clamp(1, 5) - 1].add(1);
         counters.ttft.observe(worker.timers.elapsed() - sent_at);
-
-        let mut relay = Relay::new(response.body, request.minor);
-        let ends_with_connection = relay.put_framing(&mut self.out);
-        let closes = ends_with_connection || !request.keep_alive || worker.is_stopping.get();
-        self.put_own_fields(&engine.name, request, closes);
+        counters.bytes.add(framing_bytes as u64);
 
         let gap = worker.config.gap_timeout;
         let (mut events, mut gaps) = (EventCount::default(), EventGaps::default());
         let (outcome, is_intact) = loop {
-            // Takes what has come.
-            let step = match relay.step(upstream.input(), is_end, &mut self.out) {
-                Ok(step) => step,
-                Err(_) => break (Outcome::EngineBrokeMidStream, false),
-            };
             counters.bytes.add(step.consumed as u64);
             if response.is_event_stream {
                 let new = events.count(&upstream.input()[..step.consumed]);
@@ -304,7 +364,7 @@ impl<S: Stream> Session<'_, S> {
                 }
             }
             // Sends it, watching the client.
-            let Self { client, deadline, out, .. } = self;
+            let Self { client, deadline, out, wire, body: own, .. } = self;
             let mut raw = step.raw;
             if raw > 0 && raw <= JOIN_MAX && !out.is_empty() {
                 out.extend_from_slice(&upstream.input()[..raw]);
@@ -313,6 +373,7 @@ impl<S: Stream> Session<'_, S> {
             deadline.set(gap);
             let mut sent = 0;
             let sending = poll_fn(|cx| {
+                upload.poll(cx, &mut upstream, [&wire[..], Self::separate_body(client, own, body), b"", b""]);
                 match client.poll_send(cx, [out, &upstream.input()[..raw], step.tail, b""], &mut sent) {
                     Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Outcome::ClientGone)),
@@ -338,6 +399,10 @@ impl<S: Stream> Session<'_, S> {
                 if is_end {
                     return Poll::Ready(Ok(()));
                 }
+                // An engine that still takes the request is not silent.
+                if upload.poll(cx, &mut upstream, [&wire[..], Self::separate_body(client, own, body), b"", b""]) {
+                    deadline.set(gap);
+                }
                 match upstream.poll_fill(cx) {
                     Poll::Ready(Ok(1..)) => return Poll::Ready(Ok(())),
                     Poll::Ready(Ok(_)) => {
@@ -356,11 +421,15 @@ impl<S: Stream> Session<'_, S> {
             if let Err(outcome) = filling {
                 break (outcome, false);
             }
+            step = match relay.step(upstream.input(), is_end, out) {
+                Ok(step) => step,
+                Err(Broken) => break (Outcome::EngineBrokeMidStream, false),
+            };
         };
         worker.stats.count(outcome);
         if is_intact {
             counters.e2e.observe(worker.timers.elapsed() - sent_at);
-            if response.keep_alive && is_sent && !is_end {
+            if response.keep_alive && upload.is_whole() && !is_end {
                 engine.keep(upstream, worker.timers.coarse(), &worker.config);
             }
             if closes {
@@ -388,16 +457,15 @@ impl<S: Stream> Session<'_, S> {
         }
         if relay.ends_with_connection() { Next::Reset } else { Next::Close }
     }
+}
 
-    /// Ends the head in `out` with the fields that are ours.
-    fn put_own_fields(&mut self, engine: &str, request: &Request, closes: bool) {
-        let out = &mut self.out;
-        out.extend_from_slice(b"x-ilb-engine: ");
-        out.extend_from_slice(engine.as_bytes());
-        out.extend_from_slice(b"\r\nx-request-id: ");
-        out.extend_from_slice(&self.wire[request.request_id.clone()]);
-        out.extend_from_slice(if closes { b"\r\nconnection: close\r\n\r\n" } else { b"\r\n\r\n" });
-    }
+/// Ends the head in `out` with the fields that are ours.
+fn put_own_fields(out: &mut Vec<u8>, engine: &str, request_id: &[u8], closes: bool) {
+    out.extend_from_slice(b"x-ilb-engine: ");
+    out.extend_from_slice(engine.as_bytes());
+    out.extend_from_slice(b"\r\nx-request-id: ");
+    out.extend_from_slice(request_id);
+    out.extend_from_slice(if closes { b"\r\nconnection: close\r\n\r\n" } else { b"\r\n\r\n" });
 }
 
 /// Whether a connect failed for want of descriptors, ports or memory of this machine, which says nothing about the engine.

@@ -222,6 +222,78 @@ fn answers_that_are_not_http(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoC
     }
 }
 
+/// Nothing has gone to the client when the first chunk turns out to be malformed, so it is told so, or another engine answers.
+#[rstest]
+fn a_malformed_first_chunk_is_no_answer(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    for bad in [
+        "zz\r\n",
+        "\r\n",
+        "5 \r\nhello\r\n",
+        "-1\r\n",
+        "+5\r\nhello\r\n",
+        "0x5\r\nhello\r\n",
+        "5\nhello\n",
+        "5\r\nhelloworld\r\n",
+        "5\r\nhello\n\n",
+        "ffffffffffffffff\r\n",
+        "10000000000000005\r\nhello\r\n",
+        "0\r\nno colon\r\n\r\n",
+    ] {
+        let engine = |kind: &'static str, chunk: String| {
+            Engine::start(move |socket, _| {
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n");
+                socket.write_all((head + &chunk).as_bytes()).is_ok()
+            })
+        };
+        for kind in ["text/event-stream", "application/json"] {
+            let broken = engine(kind, bad.to_owned());
+            let world = World::new(io, &[&broken]);
+            for minor in [0, 1] {
+                let mut client = world.client();
+                client.send(format!(
+                    "POST /v1/completions HTTP/1.{minor}\r\nhost: a\r\ncontent-length: 16\r\n\r\n{{\"model\":\"demo\"}}"
+                ));
+                let answer = client.answer();
+                assert_eq!((answer.status, answer.code().as_str()), (502, "bad_engine_response"), "{bad:?} to 1.{minor}");
+            }
+            assert_eq!(world.check_outcomes(&[("engine_bad_response", 2)]).engines[0].served, [0; 5]);
+        }
+        let (broken, sound) = (engine("text/event-stream", bad.to_owned()), Engine::echo("sound"));
+        let world = World::new(io, &[&broken, &sound]);
+        let mut client = world.client();
+        for n in 0..8 {
+            assert_eq!(client.ask(&format!("x-session-id: {n}\r\n")).text(), "sound", "{bad:?}");
+        }
+        let stats = world.check_outcomes(&[]);
+        assert_eq!(stats.retries["bad_response"], broken.count() as u64);
+        // What an engine keeps something of is not sent to a second one.
+        client.send("POST /v1/files HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\ndata");
+        let answer = client.answer();
+        assert!([(200, "sound".to_owned()), (502, String::new())].iter().any(|(status, _)| *status == answer.status));
+        assert_eq!(world.settled().retries["bad_response"], stats.retries["bad_response"]);
+    }
+}
+
+/// The size line of the first chunk may come in pieces; only what can be passed on begins the answer.
+#[rstest]
+fn a_first_chunk_in_pieces_is_looked_at_whole(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let engine = Engine::start(move |socket, request| {
+        socket.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+        for piece in request.field("x-pieces").unwrap().split('|') {
+            std::thread::sleep(Duration::from_millis(20));
+            socket.write_all(piece.replace('_', "\r\n").as_bytes()).unwrap();
+        }
+        false
+    });
+    let world = World::new(io, &[&engine]);
+    let ask = |pieces: &str| world.client().ask(&format!("x-pieces: {pieces}\r\n"));
+    assert_eq!(ask("5|_|hello|_0__").text(), "hello");
+    assert_eq!(ask("0|_|_").text(), "");
+    assert_eq!(ask("5|x").code(), "bad_engine_response");
+    assert_eq!(ask("5_|").code(), "engines_unavailable", "cut before any data");
+    assert_eq!(ask("0_|x_").code(), "bad_engine_response");
+}
+
 #[rstest]
 fn an_engine_that_does_not_answer_in_time(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     let (ended, is_ended) = std::sync::mpsc::channel();
