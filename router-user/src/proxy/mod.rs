@@ -4,6 +4,7 @@
 //! counters that each writes alone. `http1`, `payload`, `route` and [`crate::policy`] decide without IO; `session` moves
 //! the bytes.
 
+mod bodies;
 mod counter;
 mod histogram;
 pub mod http1;

@@ -25,6 +25,8 @@ pub(super) struct Timers {
 
 struct Entry {
     at: Cell<Millis>,
+    /// It bounds the wait for a client's next request, of which nothing has come.
+    is_idle: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -56,6 +58,33 @@ impl Timers {
         self.wake(|entry| entry.at.get() <= now);
     }
 
+    /// Makes a deadline pass now, and wakes its task.
+    pub(super) fn expire(&self, index: usize) {
+        let entries = self.entries.borrow();
+        entries[index].at.set(0);
+        // Taken first, so that nothing is borrowed while it runs.
+        let waker = entries[index].waker.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Closes the idle connection that has been idle longest; false when none is idle.
+    pub(super) fn expire_longest_idle(&self) -> bool {
+        let longest = {
+            let entries = self.entries.borrow();
+            let idle = entries.iter().enumerate().filter(|(_, entry)| entry.is_idle.get() && entry.at.get() > self.coarse());
+            idle.min_by_key(|(_, entry)| entry.at.get()).map(|(index, _)| index)
+        };
+        longest.inspect(|&index| self.expire(index)).is_some()
+    }
+
+    /// Sets the time of the last look.
+    #[cfg(test)]
+    pub(super) fn pretend(&self, now: Millis) {
+        self.coarse.set(now);
+    }
+
     /// Wakes everyone who holds a deadline, so that they look at the worker's state.
     pub(super) fn wake_all(&self) {
         self.wake(|_| true);
@@ -74,7 +103,7 @@ impl Timers {
     pub(super) fn deadline(self: &Rc<Self>) -> Deadline {
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             let mut entries = self.entries.borrow_mut();
-            entries.push(Entry { at: Cell::new(NEVER), waker: RefCell::new(None) });
+            entries.push(Entry { at: Cell::new(NEVER), is_idle: Cell::new(false), waker: RefCell::new(None) });
             entries.len() - 1
         });
         Deadline { timers: Rc::clone(self), index }
@@ -89,8 +118,24 @@ pub(super) struct Deadline {
 
 impl Deadline {
     pub(super) fn set(&self, from_now: Duration) {
+        self.set_as(from_now, false);
+    }
+
+    /// Like [`Self::set`], for the wait for a client's next request: [`Timers::expire_longest_idle`] may end it early.
+    pub(super) fn set_idle(&self, from_now: Duration) {
+        self.set_as(from_now, true);
+    }
+
+    #[inline]
+    fn set_as(&self, from_now: Duration, is_idle: bool) {
         let at = self.timers.coarse().saturating_add(from_now.as_millis() as Millis).saturating_add(TICK.as_millis() as Millis);
-        self.timers.entries.borrow()[self.index].at.set(at);
+        let entry = &self.timers.entries.borrow()[self.index];
+        entry.at.set(at);
+        entry.is_idle.set(is_idle);
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.index
     }
 
     /// Ready once the deadline has passed; the task is woken then.
@@ -113,8 +158,41 @@ impl Drop for Deadline {
         {
             let entries = self.timers.entries.borrow();
             entries[self.index].at.set(NEVER);
+            entries[self.index].is_idle.set(false);
             entries[self.index].waker.borrow_mut().take();
         }
         self.timers.free.borrow_mut().push(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_idle_wait_is_ended_first_and_others_never() {
+        let timers = Rc::new(Timers::new());
+        let deadlines: Vec<Deadline> = (0..4).map(|_| timers.deadline()).collect();
+        for (number, deadline) in deadlines.iter().enumerate() {
+            timers.pretend(100 - 10 * number as Millis);
+            match number {
+                3 => deadline.set(Duration::from_secs(10)),
+                _ => deadline.set_idle(Duration::from_secs(10)),
+            }
+        }
+        timers.pretend(200);
+        let passed = || -> Vec<usize> {
+            let cx = &mut Context::from_waker(Waker::noop());
+            (0..4).filter(|&n| deadlines[n].poll(cx).is_ready()).collect()
+        };
+        for expected in [vec![2], vec![1, 2], vec![0, 1, 2]] {
+            assert!(timers.expire_longest_idle());
+            assert_eq!(passed(), expected);
+        }
+        assert!(!timers.expire_longest_idle());
+        // A wait that has become another is not idle any more.
+        deadlines[0].set_idle(Duration::from_secs(10));
+        deadlines[0].set(Duration::from_secs(10));
+        assert!(!timers.expire_longest_idle());
     }
 }

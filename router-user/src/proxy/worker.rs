@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::bodies::BodyPool;
 use super::plane::DataPlane;
 use super::stats::WorkerStats;
 use super::timers::{TICK, Timers};
@@ -35,8 +36,7 @@ pub(super) struct Worker<S: Stream> {
     pub(super) is_stopping: Cell<bool>,
     view: RefCell<Option<Rc<View<S>>>>,
     connections: Cell<usize>,
-    /// Bytes of bodies that are held or have been announced.
-    bodies: Rc<Cell<usize>>,
+    pub(super) bodies: Rc<BodyPool>,
     vacancy: tokio::sync::Notify,
     rng: Cell<u64>,
 }
@@ -55,11 +55,6 @@ impl<S: Stream> Worker<S> {
             }
         }
         view.clone()
-    }
-
-    /// Room for a body, none taken yet; what is taken is given back when it is dropped.
-    pub(super) fn body_room(&self) -> BodyRoom {
-        BodyRoom { held: 0, all: Rc::clone(&self.bodies), max: self.config.max_bodies_bytes }
     }
 
     /// A random number; good enough to spread requests, and for ids.
@@ -92,14 +87,14 @@ pub(super) fn run<D: Driver>(
             stats: plane.join(),
             budget: RefCell::new(RetryBudget::new(timers.now())),
             timers,
-            config,
             plane,
             is_stopping: Cell::new(false),
             view: RefCell::default(),
             connections: Cell::new(0),
-            bodies: Rc::default(),
+            bodies: Rc::new(BodyPool::new(config.max_bodies_bytes)),
             vacancy: tokio::sync::Notify::new(),
             rng: Cell::new(seed()),
+            config,
         });
         for socket in listeners {
             let listener = D::Listener::adopt(socket)?;
@@ -145,13 +140,21 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
     }
 }
 
+/// Waits until one more connection may be open. A connection that waits for its next request makes way, the longest idle one first.
+async fn vacancy<S: Stream>(worker: &Worker<S>) {
+    while worker.connections.get() >= worker.config.max_connections {
+        worker.timers.expire_longest_idle();
+        let vacancy = worker.vacancy.notified();
+        // The one that was to make way may have got its next request in that moment, so another look is due soon.
+        let _next_look = tokio::time::timeout(TICK, vacancy).await;
+    }
+}
+
 async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Listener) {
     loop {
-        while worker.connections.get() >= worker.config.max_connections {
-            worker.vacancy.notified().await;
-        }
         match poll_fn(|cx| listener.poll_accept(cx)).await {
             Ok((socket, address)) => {
+                vacancy(&worker).await;
                 // Without it the head of an answer would wait for the acknowledgement of the last one. A socket that is gone by now
                 // shows itself at the first read.
                 let _gone = socket.set_nodelay(true);
@@ -168,32 +171,6 @@ async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Liste
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
-    }
-}
-
-/// The room that the body of one request takes.
-pub(super) struct BodyRoom {
-    held: usize,
-    all: Rc<Cell<usize>>,
-    max: usize,
-}
-
-impl BodyRoom {
-    /// Takes more room; false, and nothing is taken, when there is not so much.
-    pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let all = self.all.get().saturating_add(bytes);
-        let has_room = all <= self.max;
-        if has_room {
-            self.all.set(all);
-            self.held += bytes;
-        }
-        has_room
-    }
-}
-
-impl Drop for BodyRoom {
-    fn drop(&mut self) {
-        self.all.set(self.all.get() - self.held);
     }
 }
 

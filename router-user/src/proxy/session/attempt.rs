@@ -342,7 +342,7 @@ impl<S: Stream> Session<'_, S> {
     }
 
     /// Passes an answer on to the client, whose head and first step are in `out`.
-    async fn deliver(&mut self, answer: Answer<S>, engine: &Rc<Engine<S>>, request: &Request, body: BodyAt) -> Next {
+    async fn deliver(&mut self, answer: Answer<S>, engine: &Rc<Engine<S>>, request: &Request, mut body: BodyAt) -> Next {
         let worker = self.worker;
         let Answer { mut upstream, head, mut step, framing_bytes, sent_at, mut upload, mut is_end } = answer;
         let AnswerHead { response, mut relay, closes } = head;
@@ -362,6 +362,10 @@ impl<S: Stream> Session<'_, S> {
                     counters.events.add(new);
                     gaps.observe(new, worker.timers.elapsed(), &counters.itl);
                 }
+            }
+            // Once the answer has begun the request goes to no other engine.
+            if upload.is_whole() && (body.held > 0 || body.is_own) {
+                self.let_body_go(&mut body);
             }
             // Sends it, watching the client.
             let Self { client, deadline, out, wire, body: own, .. } = self;

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::io::{Connection, Stream};
+use crate::proxy::bodies::BodyRoom;
 use crate::proxy::http1::chunk;
 use crate::proxy::http1::head;
 use crate::proxy::http1::head::Length;
@@ -18,7 +19,7 @@ use crate::proxy::reply::{Api, Problem};
 use crate::proxy::route;
 use crate::proxy::stats::Outcome;
 use crate::proxy::timers::Deadline;
-use crate::proxy::worker::{BodyRoom, Worker};
+use crate::proxy::worker::Worker;
 
 /// Bytes a client may send ahead while its request is being answered. They are read so that its end is seen behind them.
 const AHEAD_MAX: usize = 64 << 10;
@@ -50,7 +51,7 @@ pub(crate) struct BodyAt {
     /// Of those, where the body starts; the whole input up to `held` from there is the body.
     start: usize,
     /// The body was chunked and is in a buffer of its own.
-    is_own: bool,
+    pub(crate) is_own: bool,
 }
 
 pub(crate) struct Session<'w, S: Stream> {
@@ -64,6 +65,8 @@ pub(crate) struct Session<'w, S: Stream> {
     pub(crate) body: Vec<u8>,
     /// What goes to the client next.
     pub(crate) out: Vec<u8>,
+    /// What the body takes of the room for all bodies.
+    pub(crate) room: BodyRoom,
 }
 
 /// Serves a client connection to its end.
@@ -76,9 +79,10 @@ pub(crate) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream, 
         }
     };
     let deadline = worker.timers.deadline();
+    let room = worker.bodies.join(&deadline);
     // A client of IPv4 on a socket for both families has an address of IPv6 that stands for its own.
     let client_ip = address.to_canonical().to_string();
-    let mut session = Session { worker, client, client_ip, deadline, wire: Vec::new(), body: Vec::new(), out: Vec::new() };
+    let mut session = Session { worker, client, client_ip, deadline, wire: Vec::new(), body: Vec::new(), out: Vec::new(), room };
     loop {
         match session.request().await {
             Next::Again => session.tidy(),
@@ -113,8 +117,7 @@ impl<S: Stream> Session<'_, S> {
             Ok(request) => request,
             Err(error) => return self.refuse(Problem::head(error), None, 0).await,
         };
-        let mut room = worker.body_room();
-        let body = match self.body(&request, head_length, &mut room).await {
+        let body = match self.body(&request, head_length).await {
             Ok(body) => body,
             Err(Ended::Gone) => {
                 worker.stats.count(Outcome::ClientGone);
@@ -149,7 +152,7 @@ impl<S: Stream> Session<'_, S> {
     async fn head(&mut self) -> Result<usize, Next> {
         let worker = self.worker;
         let (mut scanned, mut has_begun) = (0, false);
-        self.deadline.set(worker.config.client_idle_timeout);
+        self.deadline.set_idle(worker.config.client_idle_timeout);
         loop {
             if !self.client.input().is_empty() {
                 if !has_begun {
@@ -199,35 +202,34 @@ impl<S: Stream> Session<'_, S> {
     }
 
     /// Waits for the whole body.
-    async fn body(&mut self, request: &Request, head_length: usize, room: &mut BodyRoom) -> Result<BodyAt, Ended> {
+    async fn body(&mut self, request: &Request, head_length: usize) -> Result<BodyAt, Ended> {
         let limit = self.worker.config.max_body_bytes;
-        let held = match request.length {
+        let length = match request.length {
             Length::Unknown => return Ok(BodyAt { held: head_length, start: head_length, is_own: false }),
             Length::Known(n) if n > limit as u64 => return Err(Ended::Refused(Problem::body_too_large(limit))),
-            Length::Known(n) if !room.take(n as usize) => return Err(Ended::Refused(Problem::bodies_full())),
-            Length::Known(n) => head_length + n as usize,
-            Length::Chunked => usize::MAX,
+            Length::Known(n) => n as usize,
+            Length::Chunked => return self.chunked_body(request, head_length).await,
         };
-        self.deadline.set(self.worker.config.body_gap_timeout);
-        if request.length == Length::Chunked {
-            return self.chunked_body(request, head_length, room).await;
+        let held = head_length + length;
+        let mut has = 0;
+        loop {
+            let come = (self.client.input().len() - head_length).min(length);
+            self.take_room(come - has)?;
+            has = come;
+            if has == length {
+                break;
+            }
+            self.expect_more(request, has == 0).await?;
         }
-        if request.expects_continue && self.client.input().len() < held {
-            self.proceed().await?;
-        }
-        while self.client.input().len() < held {
-            self.more_body().await?;
-        }
+        self.room.settle();
         Ok(BodyAt { held, start: head_length, is_own: false })
     }
 
-    async fn chunked_body(&mut self, request: &Request, head_length: usize, room: &mut BodyRoom) -> Result<BodyAt, Ended> {
+    async fn chunked_body(&mut self, request: &Request, head_length: usize) -> Result<BodyAt, Ended> {
         let limit = self.worker.config.max_body_bytes;
         self.client.consume(head_length);
         self.body.clear();
-        if request.expects_continue && self.client.input().is_empty() {
-            self.proceed().await?;
-        }
+        let mut is_first = true;
         let mut decoder = chunk::Decoder::default();
         loop {
             let input = self.client.input();
@@ -236,15 +238,26 @@ impl<S: Stream> Session<'_, S> {
                 chunk::Piece::Data(n) if self.body.len() + n > limit => {
                     return Err(Ended::Refused(Problem::body_too_large(limit)));
                 }
-                chunk::Piece::Data(n) if !room.take(n) => return Err(Ended::Refused(Problem::bodies_full())),
                 chunk::Piece::Data(n) => {
+                    self.take_room(n)?;
                     self.body.extend_from_slice(&input[..n]);
                     self.client.consume(n);
                 }
-                chunk::Piece::Incomplete => self.more_body().await?,
-                chunk::Piece::Done => return Ok(BodyAt { held: 0, start: 0, is_own: true }),
+                chunk::Piece::Incomplete => {
+                    let is_none_here = is_first && self.client.input().is_empty();
+                    is_first = false;
+                    self.expect_more(request, is_none_here).await?;
+                }
+                chunk::Piece::Done => {
+                    self.room.settle();
+                    return Ok(BodyAt { held: 0, start: 0, is_own: true });
+                }
             }
         }
+    }
+
+    fn take_room(&self, bytes: usize) -> Result<(), Ended> {
+        if self.room.take(bytes, &self.worker.timers) { Ok(()) } else { Err(Ended::Refused(Problem::bodies_full())) }
     }
 
     /// Tells a client that asked whether to send its body to do so.
@@ -254,12 +267,16 @@ impl<S: Stream> Session<'_, S> {
         self.send().await.map_err(|_| Ended::Gone)
     }
 
-    async fn more_body(&mut self) -> Result<(), Ended> {
+    /// Waits for more of the body; a client that sends none before it is told to is told so, where `is_none_here` yet.
+    async fn expect_more(&mut self, request: &Request, is_none_here: bool) -> Result<(), Ended> {
+        self.room.expect_more(self.worker.timers.coarse());
+        if is_none_here && request.expects_continue {
+            self.proceed().await?;
+        }
+        self.deadline.set(self.worker.config.body_gap_timeout);
         match self.wait(false).await {
-            Wait::Filled => {
-                self.deadline.set(self.worker.config.body_gap_timeout);
-                Ok(())
-            }
+            _ if self.room.is_evicted() => Err(Ended::Refused(Problem::bodies_full())),
+            Wait::Filled => Ok(()),
             Wait::Gone | Wait::Stopping => Err(Ended::Gone),
             Wait::Expired => Err(Ended::Refused(Problem::client_timeout())),
         }
@@ -331,8 +348,19 @@ impl<S: Stream> Session<'_, S> {
         if body.len() <= JOIN_MAX { b"" } else { body }
     }
 
+    /// Lets go of a body that no engine will be sent again.
+    pub(crate) fn let_body_go(&mut self, at: &mut BodyAt) {
+        self.client.consume(at.held);
+        *at = BodyAt { held: 0, start: 0, is_own: false };
+        if self.body.capacity() > KEPT_MAX {
+            self.body = Vec::new();
+        }
+        self.room.release();
+    }
+
     /// Lets go of what a large request has taken.
     fn tidy(&mut self) {
+        self.room.release();
         for buffer in [&mut self.wire, &mut self.body, &mut self.out] {
             buffer.clear();
             buffer.shrink_to(KEPT_MAX);
@@ -341,6 +369,7 @@ impl<S: Stream> Session<'_, S> {
 
     /// Closes such that the client can read what it was told: a close with unread bytes would reset the connection under it.
     async fn linger(mut self) {
+        self.room.release();
         self.client.finish();
         self.deadline.set(LINGER);
         let mut dropped = 0;

@@ -5,7 +5,7 @@ use router_user::proxy::ProxyConfig;
 use rstest::rstest;
 use std::time::Duration;
 
-use super::world::{Engine, Listed, World, class, route, snapshot, until};
+use super::world::{Engine, Listed, World, answer, class, gate, pass, route, snapshot, until};
 
 #[rstest]
 fn malformed_requests(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
@@ -218,44 +218,63 @@ fn slow_clients_are_bounded(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoCh
     until("all connections are counted out", || world.stats().connections == 0);
 }
 
-#[rstest]
-fn bodies_held_at_one_time_are_bounded(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
-    let engine = Engine::echo("hello");
-    let world = World::with(io, ProxyConfig { max_bodies_bytes: 50, ..Default::default() }, &[&engine]);
-    let mut first = world.client();
-    // Announced is held: the rest may come at any time.
-    first.send("POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 36\r\n\r\n");
-    until("the first request has begun", || world.stats().requests == 1);
-    for request in [
-        "POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 16\r\n\r\n{\"model\":\"demo\"}",
-        "POST /v1/completions HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n10\r\n{\"model\":\"demo\"}\r\n0\r\n\r\n",
-    ] {
-        let mut client = world.client();
-        client.send(request);
-        let answer = client.answer();
-        assert_eq!((answer.status, answer.code().as_str(), answer.field("retry-after")), (503, "bodies_full", Some("1")));
-    }
-    first.send(r#"{"model":"demo","prompt":"12345678"}"#);
-    assert_eq!(first.answer().text(), "hello");
-    // All room is given back.
-    for _ in 0..5 {
-        assert_eq!(world.client().ask("").text(), "hello");
-    }
-    world.check_outcomes(&[("bodies_full", 2)]);
+/// An engine that answers when the test says so.
+fn gated() -> (std::sync::mpsc::Sender<()>, Engine) {
+    let (open, gate) = gate();
+    let engine = Engine::start(move |socket, _| {
+        pass(&gate);
+        answer(socket, "hello")
+    });
+    (open, engine)
 }
 
 #[rstest]
-fn connections_above_the_limit_wait(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
-    let engine = Engine::echo("hello");
+fn connections_above_the_limit_wait_while_all_are_busy(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let (open, engine) = gated();
     let world = World::with(io, ProxyConfig { max_connections: 2, ..Default::default() }, &[&engine]);
     let (mut first, mut second, mut third) = (world.client(), world.client(), world.client());
-    assert_eq!((first.ask("").status, second.ask("").status), (200, 200));
+    first.post("", r#"{"model":"demo"}"#);
+    second.post("", r#"{"model":"demo"}"#);
+    until("both have reached the engine", || engine.count() == 2);
     third.post("", r#"{"model":"demo"}"#);
     third.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let error = std::io::Read::read(&mut third.socket, &mut [0; 16]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
-    assert_eq!(world.stats().connections, 2);
-    drop(first);
+    assert_eq!((world.stats().connections, engine.count()), (2, 2));
+    // As soon as one of them has its answer, it is idle and makes way.
+    (0..3).for_each(|_| open.send(()).unwrap());
     third.socket.set_read_timeout(Some(super::world::PATIENCE)).unwrap();
     assert_eq!(third.answer().text(), "hello");
+    assert_eq!((first.answer().text(), second.answer().text()), ("hello", "hello"));
+    world.check_outcomes(&[]);
+}
+
+#[rstest]
+fn the_longest_idle_connection_makes_way_for_a_new_one(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let engine = Engine::echo("hello");
+    let world = World::with(io, ProxyConfig { max_connections: 3, ..Default::default() }, &[&engine]);
+    let mut clients = [world.client(), world.client(), world.client()];
+    // The second one is idle longest; one tick of the worker's clock lies between two of them.
+    for number in [0, 1, 2, 0] {
+        assert_eq!(clients[number].ask("").text(), "hello");
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    let mut new = world.client();
+    assert_eq!(new.ask("").text(), "hello");
+    let [first, second, third] = &mut clients;
+    assert!(second.is_closed(), "an idle connection is closed without a word");
+    assert_eq!((first.ask("").text(), third.ask("").text()), ("hello", "hello"));
+    assert_eq!(world.check_outcomes(&[]).connections, 3);
+}
+
+#[rstest]
+fn connections_that_never_send_do_not_shut_others_out(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let engine = Engine::echo("hello");
+    let world = World::with(io, ProxyConfig { max_connections: 4, ..Default::default() }, &[&engine]);
+    let silent: Vec<_> = (0..16).map(|_| world.client()).collect();
+    for _ in 0..8 {
+        assert_eq!(world.client().ask("").text(), "hello");
+    }
+    drop(silent);
+    world.check_outcomes(&[]);
 }

@@ -1,5 +1,6 @@
 //! The data plane over real sockets, every test on both IO drivers.
 
+mod bodies;
 mod descriptors;
 mod engines;
 mod errors;
