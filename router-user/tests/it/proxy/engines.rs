@@ -268,8 +268,7 @@ fn a_malformed_first_chunk_is_no_answer(#[values(IoChoice::Uring, IoChoice::Epol
         assert_eq!(stats.retries["bad_response"], broken.count() as u64);
         // What an engine keeps something of is not sent to a second one.
         client.send("POST /v1/files HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\ndata");
-        let answer = client.answer();
-        assert!([(200, "sound".to_owned()), (502, String::new())].iter().any(|(status, _)| *status == answer.status));
+        assert!([200, 502].contains(&client.answer().status));
         assert_eq!(world.settled().retries["bad_response"], stats.retries["bad_response"]);
     }
 }
