@@ -1,6 +1,5 @@
 //! The data plane over real sockets, every test on both IO drivers.
 
-mod bodies;
 mod descriptors;
 mod engines;
 mod errors;
@@ -9,4 +8,5 @@ mod http;
 mod routing;
 mod streaming;
 mod targets;
+mod uploads;
 pub(crate) mod world;
