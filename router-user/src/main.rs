@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::args::{Cli, Command, KernelCommand, ProfileCommand};
+use cli::print::with_causes;
 use cli::usage::UsageError;
-use cli::{offline, profile, query, record};
+use cli::{docs, offline, profile, query, record};
 
 fn main() -> ExitCode {
     router_user::telemetry::start_logs();
@@ -44,20 +45,8 @@ fn dispatch(command: Command) -> anyhow::Result<()> {
         Command::Rollback { generation, ttl, socket } => serve(query::rollback(generation, ttl, socket)),
         Command::Kernel { command: KernelCommand::Status { pin_dir, json } } => offline::kernel_status(&pin_dir, json),
         Command::Kernel { command: KernelCommand::Detach { pin_dir } } => offline::kernel_detach(&pin_dir),
+        Command::Docs { page } => docs::docs(page.as_deref()),
     }
-}
-
-/// An error with its causes, each said once: many errors quote their cause themselves.
-fn with_causes(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.ends_with(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }
 
 /// Runs cold-path work on a small runtime; the request path has threads of its own.

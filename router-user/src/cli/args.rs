@@ -5,19 +5,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use router_user::config::Folders;
 use router_user::io::IoChoice;
 use router_user::plan::decide::whatif::Change;
 use router_user::publish::Generation;
 
 /// The inference load balancer: spreads LLM requests over engines in many regions by weights that minimise end-to-end latency.
 ///
-/// A control plane solves for the weights and explains each of them; data planes decide every request locally from the last
-/// published snapshot; no request ever waits for the control plane.
+/// A control plane computes the weights and explains each of them. Data planes route every request by the last published
+/// snapshot; no request ever waits for the control plane.
 ///
-/// First steps: `ilb check FILE` reads a configuration, `ilb solve FILE` plans it offline, `ilb explain FILE` says why,
-/// and `ilb run -c FILE` serves it. Logs go to stderr; ILB_LOG sets their level (error, warn, info, debug, or module=level).
+/// First steps: `ilb check FILE` checks a configuration, `ilb solve FILE` plans it offline, `ilb explain FILE` explains
+/// the plan, and `ilb run -c FILE` serves it. Logs go to stderr; ILB_LOG sets their level (error, warn, info, debug, or
+/// MODULE=LEVEL).
 ///
-/// Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+/// Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.
 #[derive(Debug, Parser)]
 #[command(name = "ilb", version, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -27,13 +29,13 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start control plane, data plane and (if enabled) kernel plane in one process.
+    /// Run control plane, data plane and (if enabled) kernel plane in one process.
     Run(Serve),
-    /// Start one cluster's data plane alone; it pulls snapshots from the controller and outlives it.
+    /// Run the data plane of one cluster; it fetches snapshots from the controller and keeps serving without it.
     Proxy(Serve),
-    /// Start the control plane alone.
+    /// Run the control plane alone.
     Control(Control),
-    /// Read a configuration and print it with every default, or every mistake with its place.
+    /// Check a configuration: print it with every default, or print every mistake with its place.
     Check {
         /// Configuration file.
         file: PathBuf,
@@ -42,7 +44,7 @@ pub(crate) enum Command {
     Solve {
         /// Configuration file.
         file: PathBuf,
-        /// Change an input, and show both plans and what differs; may be repeated.
+        /// Change an input, and print both plans and their differences; may be repeated.
         ///
         /// Forms: engine.e2.replicas=0, cluster.b.demand_rps.chat=+20%, rtt_ms.r1.r2=80, control.headroom=0.1; a value may be a
         /// number, or relative as +N, -N, +N% or -N%.
@@ -52,55 +54,60 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Say for each weight and each zero why it is what it is: its marginal cost against the price of its (cluster, class), in ms.
+    /// Explain each weight and each zero: its marginal cost against the price of its (cluster, class), in ms.
     ///
-    /// With a FILE that configuration is planned and explained; without one, a running ilb explains the plan in force.
+    /// With a FILE, plan and explain that configuration; without one, ask a running ilb for its current plan.
     Explain(Explain),
     /// Make a latency profile from measurements.
     Profile {
         #[command(subcommand)]
         command: ProfileCommand,
     },
-    /// Show what a running ilb does: roles, generation and age of its snapshot, outcomes of requests.
+    /// Show the state of a running ilb: roles, generation and age of its snapshot, outcomes of requests.
     Status(Ask),
     /// Show the engines a running ilb knows, with their planned and live load.
     Engines(Ask),
-    /// Show the weights in force, or change them.
+    /// Show the active weights, or set them by hand.
     Weights(Weights),
-    /// Show the snapshots a running ilb keeps: when, how good, why, and what each of them moved.
+    /// Show the snapshots that a running ilb keeps: age, quality, reason, and the weights that each moved.
     Snapshots(Ask),
-    /// Go back to an old generation: its content is published under a new number, and holds until `ilb weights unpin` or for a while.
+    /// Publish an old generation again, under a new number; its weights hold until `ilb weights unpin`, or for --ttl.
     Rollback {
-        /// As `ilb snapshots` shows it, such as 17 or 3.17.
+        /// The generation as `ilb snapshots` shows it, such as 17 or 3.17.
         #[arg(value_parser = generation)]
         generation: Generation,
-        /// When the optimiser takes over again, such as 90s, 10m or 2h; never, if not given.
+        /// Time until the optimiser takes over again, such as 90s, 10m or 2h; without it, never.
         #[arg(long, value_parser = humantime::parse_duration)]
         ttl: Option<Duration>,
-        /// Unix socket of the running controller.
-        #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
-        socket: PathBuf,
+        #[command(flatten)]
+        socket: Socket,
     },
     /// Show the kernel plane, or remove it.
     Kernel {
         #[command(subcommand)]
         command: KernelCommand,
     },
+    /// Print a page of docs/ that is made from the code.
+    #[command(hide = true)]
+    Docs {
+        /// Name of the page, without its ending; without it, the names of all pages.
+        page: Option<String>,
+    },
 }
 
-/// What to serve, and where.
+/// Arguments of `ilb run` and `ilb proxy`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// Configuration file.
     #[arg(short, long, default_value = "ilb.toml")]
     pub(crate) config: PathBuf,
-    /// The cluster whose data plane this is; needed where the file has several.
+    /// Cluster of this data plane; required if the file has several.
     #[arg(long)]
     pub(crate) cluster: Option<String>,
-    /// Where clients connect, instead of proxy.listen; may be repeated.
+    /// Address for clients, instead of proxy.listen; may be repeated.
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: Vec<SocketAddr>,
-    /// How to do socket IO: io_uring where the kernel allows it (auto), or one of the two by name.
+    /// Driver of socket IO: io_uring where the kernel allows it (auto), or one of the two by name.
     #[arg(long, value_name = "auto|uring|epoll", default_value = "auto")]
     pub(crate) io: IoChoice,
     /// Reach an engine by another address than the published one; may be repeated.
@@ -115,7 +122,7 @@ pub(crate) struct Control {
     /// Configuration file.
     #[arg(short, long, default_value = "ilb.toml")]
     pub(crate) config: PathBuf,
-    /// Where data planes pull snapshots, instead of control.listen.
+    /// Address for data planes, instead of control.listen.
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -124,17 +131,17 @@ pub(crate) struct Control {
 
 #[derive(Debug, Args)]
 pub(crate) struct Admin {
-    /// Where to serve /metrics, /healthz and /readyz, instead of admin.listen.
+    /// Address of /metrics, /healthz and /readyz, instead of admin.listen.
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) admin_listen: Option<SocketAddr>,
-    /// Unix socket for the commands of this program, instead of admin.socket.
+    /// Unix socket for commands, instead of admin.socket.
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// Configuration file; a running ilb is asked, if not given.
+    /// Configuration file; without it, a running ilb is asked.
     pub(crate) file: Option<PathBuf>,
     /// Only this cluster.
     #[arg(long)]
@@ -155,23 +162,24 @@ pub(crate) enum ProfileCommand {
     ///
     /// SAMPLES.csv has a header and one row per window of one engine, all replicas ready. Columns: time_s (start), load_rps (arrivals),
     /// running, waiting (mean requests), ttft_ms, tbot_ms (means); and any of window_s, served_rps, e2e_ms, prompt_tokens, output_tokens,
-    /// hit_frac, load_change_frac. A column engine is not read, and lines that begin with # are comments. Windows that are idle, saturated or of changing load are left out.
+    /// hit_frac, load_change_frac. A column named engine is ignored, and lines that begin with # are comments. The fit leaves out
+    /// windows that are idle or saturated, or whose load changes.
     ///
-    /// Writes a [profile.NAME] section for a configuration. A fit that must not be used is refused, with the reason and exit code 1:
+    /// Writes a [profile.NAME] table for a configuration. A fit that must not be used is refused, with the reason and exit code 1:
     /// fewer than 12 steady windows, loads below 70 % or above 50 % of capacity only, an error above 15 % in the top band of load,
     /// columns that contradict each other (seconds for milliseconds: the message names the unit), a counter that stands still, or, without
-    /// --capacity-rps, loads that never made requests twice as slow. The plot is written all the same, where there are curves to draw.
+    /// --capacity-rps, loads that never made requests twice as slow. The plot is still written if there are curves to draw.
     Fit(ProfileFit),
     /// Record windows of a running fleet, for `ilb profile fit`.
     ///
-    /// Takes load, requests in the engine, TTFT and time between tokens from each engine's own metrics, as the running ilb asks for them
-    /// (control.scrape_period). Where an engine has no such metrics, it takes what this ilb's own data plane measured, which then includes
-    /// the way to the engine, and sees no other cluster's requests. Vary the load meanwhile, and keep each load for three windows or more:
-    /// load_change_frac marks windows in which it changed, and the fit leaves those out.
+    /// Load, requests in the engine, TTFT and time between tokens come from each engine's own metrics, which the running ilb reads
+    /// every control.scrape_period. For an engine without such metrics they come from this ilb's own data plane: they then include
+    /// the network, and other clusters' requests are missing. Vary the load meanwhile, and keep each load for three windows or
+    /// more; the fit leaves out windows in which the load changed (load_change_frac).
     ///
-    /// Rows are added to SAMPLES.csv as windows end, whole lines only; ctrl-c ends the recording and leaves a legal file.
+    /// Each window adds one whole line to SAMPLES.csv; ctrl-c ends the recording and leaves a legal file.
     Record(ProfileRecord),
-    /// Derive curves from timings of single iterations, where nobody measured the engine under load.
+    /// Derive curves from timings of single iterations, for an engine that was not measured under load.
     ///
     /// TABLE.csv has the columns batch, prompt_tokens, prefill_ms (all prompts of the batch) and iteration_ms (one decode iteration).
     Derive(ProfileDerive),
@@ -184,7 +192,7 @@ pub(crate) struct ProfileFit {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) output: ProfileOutput,
-    /// Load at which the engine is full, in requests/s; what saturated windows served, or else the largest steady load, if not given.
+    /// Load at which the engine is full, in requests/s; by default the rate served in saturated windows, or the largest steady load.
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) capacity_rps: Option<f64>,
     /// Share of windows below the upper curve of the band, from 0.5 to below 1; the lower one mirrors it.
@@ -206,15 +214,14 @@ pub(crate) struct ProfileRecord {
     /// Record only this engine; may be repeated.
     #[arg(long, value_name = "NAME", conflicts_with = "profile")]
     pub(crate) engine: Vec<String>,
-    /// How long to record; until ctrl-c, if not given.
+    /// Length of the recording; without it, until ctrl-c.
     #[arg(long, value_parser = humantime::parse_duration)]
     pub(crate) duration: Option<Duration>,
     /// Length of a window, 2s to 1h.
     #[arg(long, default_value = "60s", value_parser = window)]
     pub(crate) window: Duration,
-    /// Unix socket of the running ilb.
-    #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
-    pub(crate) socket: PathBuf,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
 }
 
 #[derive(Debug, Args)]
@@ -235,26 +242,43 @@ pub(crate) struct ProfileDerive {
     pub(crate) hit_frac: f64,
 }
 
-/// Where a profile goes, and under which name.
+/// Output of `ilb profile fit` and `ilb profile derive`.
 #[derive(Debug, Args)]
 pub(crate) struct ProfileOutput {
-    /// File for the section; stdout, if not given.
+    /// File for the profile; without it, stdout.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// File for a picture of points, curves, bands and capacity.
+    /// File for a chart of points, curves, bands and capacity.
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
-    /// Name of the profile; that of the file, without its ending, if not given.
+    /// Name of the profile; by default the name of the input file without its ending.
     #[arg(long)]
     pub(crate) name: Option<String>,
+}
+
+/// The running ilb to ask.
+#[derive(Debug, Args)]
+pub(crate) struct Socket {
+    /// Unix socket of the running ilb; its default is that of admin.socket.
+    ///
+    /// That is ilb.sock in /run/ilb for root, in $XDG_RUNTIME_DIR/ilb for others; docs/configuration.md has the rest.
+    #[arg(
+        id = "socket",
+        long = "socket",
+        value_name = "PATH",
+        env = "ILB_SOCKET",
+        hide_env_values = true,
+        default_value_os_t = Folders::of_process().socket(),
+        hide_default_value = true
+    )]
+    pub(crate) path: PathBuf,
 }
 
 /// How to ask a running ilb.
 #[derive(Debug, Args)]
 pub(crate) struct Ask {
-    /// Unix socket of the running ilb.
-    #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
-    pub(crate) socket: PathBuf,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -271,48 +295,52 @@ pub(crate) struct Weights {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WeightsCommand {
-    /// Set the weights of one (cluster, class) by hand; the plan works around them until they expire or are taken back.
+    /// Set the weights of one (cluster, class) by hand; plans keep them until they expire or are removed.
     ///
     /// Example: ilb weights set --cluster b --class chat e2=0.5 e3=0.5 --ttl 10m
     Set {
-        #[arg(long)]
+        /// Cluster whose requests follow the weights.
+        #[arg(long, value_name = "NAME")]
         cluster: String,
-        #[arg(long)]
+        /// Class whose requests follow the weights.
+        #[arg(long, value_name = "NAME")]
         class: String,
-        /// Engine and weight; the weights sum to 1.
+        /// Engine and weight; the weights must sum to 1.
         #[arg(required = true, value_name = "ENGINE=WEIGHT", value_parser = weight)]
         weights: Vec<(String, f64)>,
-        /// When the optimiser takes over again, such as 90s, 10m or 2h; never, if not given.
+        /// Time until the optimiser takes over again, such as 90s, 10m or 2h; without it, never.
         #[arg(long, value_parser = humantime::parse_duration)]
         ttl: Option<Duration>,
-        #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
-        socket: PathBuf,
+        #[command(flatten)]
+        socket: Socket,
     },
-    /// Take back weights set by hand: those of one cluster, one class, or all.
+    /// Remove weights set by hand: those of one cluster, of one class, or all.
     Unpin {
-        #[arg(long)]
+        /// Only weights of this cluster.
+        #[arg(long, value_name = "NAME")]
         cluster: Option<String>,
-        #[arg(long)]
+        /// Only weights of this class.
+        #[arg(long, value_name = "NAME")]
         class: Option<String>,
-        #[arg(long, value_name = "PATH", env = "ILB_SOCKET", default_value = "run/ilb.sock")]
-        socket: PathBuf,
+        #[command(flatten)]
+        socket: Socket,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KernelCommand {
-    /// Show programs, tables, listeners and counters that are attached in this kernel, with or without a running ilb.
+    /// Show the programs, engines and counters of this kernel, with or without a running ilb.
     Status {
-        /// Where maps and links are pinned.
+        /// Folder in which maps and links are pinned.
         #[arg(long, value_name = "PATH", default_value = "/sys/fs/bpf/ilb")]
         pin_dir: PathBuf,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Remove every program, map and link; connections go where they would without ilb.
+    /// Remove every program, map and link; connections then go where they would without ilb.
     Detach {
-        /// Where maps and links are pinned.
+        /// Folder in which maps and links are pinned.
         #[arg(long, value_name = "PATH", default_value = "/sys/fs/bpf/ilb")]
         pin_dir: PathBuf,
     },

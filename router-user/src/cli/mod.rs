@@ -1,6 +1,7 @@
 //! The commands of `ilb`, one file per noun. `args` says what each command takes.
 
 pub(crate) mod args;
+pub(crate) mod docs;
 pub(crate) mod offline;
 pub(crate) mod print;
 pub(crate) mod profile;

@@ -9,3 +9,16 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
         outcome => Ok(outcome?),
     }
 }
+
+/// An error with its causes, each said once: many errors quote their cause themselves.
+pub(crate) fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}

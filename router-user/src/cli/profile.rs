@@ -1,9 +1,9 @@
 //! `ilb profile`: files in, a profile and a picture out.
 
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use jiff::Timestamp;
 use router_user::clock::unix_ms;
 use router_user::fit::{self, Iterations, Options, Plot, Samples, Workload, profile_text};
 use router_user::model::Profile;
@@ -12,7 +12,7 @@ use super::args::{ProfileDerive, ProfileFit, ProfileOutput};
 use super::print::print;
 use super::usage::UsageError;
 
-/// Times before this are no Unix times: 2001-09-09.
+/// Earliest Unix time, in seconds, that a recording can have: 2001-09-09. Smaller numbers count from something else.
 const FIRST_UNIX_S: f64 = 1e9;
 
 pub(crate) fn fit(args: &ProfileFit) -> anyhow::Result<()> {
@@ -57,7 +57,7 @@ fn read(file: &Path) -> Result<String, UsageError> {
     std::fs::read_to_string(file).map_err(|error| arguments(format!("{}: cannot be read: {error}", file.display())))
 }
 
-/// The name of a file, without where it lies here.
+/// The name of a file without its folder.
 fn source(file: &Path) -> String {
     file.file_name().map_or_else(|| file.to_string_lossy(), |name| name.to_string_lossy()).into_owned()
 }
@@ -72,7 +72,7 @@ fn plot(output: &ProfileOutput, plot: impl FnOnce() -> Plot) -> anyhow::Result<(
     std::fs::write(file, plot().svg()).with_context(|| format!("write the plot {}", file.display()))
 }
 
-/// With a file for the profile the report goes to stdout, else the profile, which has the report in it.
+/// Writes the profile to its file and the report to stdout; without a file, the profile, which contains the report, to stdout.
 fn write(output: &ProfileOutput, report: &str, profile: &Profile, origin: &str) -> anyhow::Result<()> {
     let text = profile_text(profile, origin);
     match &output.output {
@@ -88,17 +88,18 @@ fn today() -> String {
     date(unix_ms() as f64 / 1e3)
 }
 
+/// A day as 2026-12-02, in UTC.
 fn date(unix_s: f64) -> String {
-    let time = Duration::try_from_secs_f64(unix_s).ok().and_then(|since| UNIX_EPOCH.checked_add(since)).unwrap_or(UNIX_EPOCH);
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    text.split('T').next().unwrap_or_default().to_owned()
+    // The conversion saturates, so a time that no calendar has becomes the first or the last that one has.
+    let time = Timestamp::from_second(unix_s as i64);
+    time.unwrap_or(if unix_s < 0.0 { Timestamp::MIN } else { Timestamp::MAX }).strftime("%F").to_string()
 }
 
 fn age(newest_s: f64) -> String {
     let days = (unix_ms() as f64 / 1e3 - newest_s) / 86_400.0;
     match newest_s {
-        newest if newest < FIRST_UNIX_S => "age: unknown, as time_s is no Unix time".to_owned(),
-        newest if days < 0.0 => format!("age: the newest window is of {}, later than now", date(newest)),
-        newest => format!("age: the newest window is of {}, {days:.0} d ago", date(newest)),
+        newest if newest < FIRST_UNIX_S => "age: unknown, because time_s is not a Unix time".to_owned(),
+        newest if days < 0.0 => format!("age: the newest window is from {}, later than now", date(newest)),
+        newest => format!("age: the newest window is from {}, {days:.0} d ago", date(newest)),
     }
 }

@@ -1,6 +1,5 @@
 //! The commands that ask a running ilb.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use router_user::admin::{AdminClient, ExplainQuery, RollbackRequest, UnpinRequest};
@@ -9,52 +8,53 @@ use router_user::control::PinRequest;
 use router_user::publish::Generation;
 use serde::Serialize;
 
-use super::args::{Ask, Explain, Weights, WeightsCommand};
+use super::args::{Ask, Explain, Socket, Weights, WeightsCommand};
 use super::print::print;
 
 pub(crate) async fn status(ask: Ask) -> anyhow::Result<()> {
-    let status = AdminClient::new(&ask.socket).status().await?;
+    let status = AdminClient::new(&ask.socket.path).status().await?;
     show(&status, ask.json)
 }
 
 pub(crate) async fn engines(ask: Ask) -> anyhow::Result<()> {
-    let engines = AdminClient::new(&ask.socket).engines().await?;
+    let engines = AdminClient::new(&ask.socket.path).engines().await?;
     show(&engines, ask.json)
 }
 
 pub(crate) async fn explain(args: Explain) -> anyhow::Result<()> {
     let query = ExplainQuery { cluster: args.cluster, class: args.class, engine: args.engine };
-    let view = AdminClient::new(&args.ask.socket).explain(&query).await?;
+    let view = AdminClient::new(&args.ask.socket.path).explain(&query).await?;
     show(&view, args.ask.json)
 }
 
 pub(crate) async fn weights(args: Weights) -> anyhow::Result<()> {
     match args.command {
         None => {
-            let weights = AdminClient::new(&args.ask.socket).weights().await?;
+            let weights = AdminClient::new(&args.ask.socket.path).weights().await?;
             show(&weights, args.ask.json)
         }
         Some(WeightsCommand::Set { cluster, class, weights, ttl, socket }) => {
             let pin = PinRequest { cluster, class, weights, expires_unix_ms: ttl.map(expires) };
-            AdminClient::new(&socket).pin(&pin).await?;
+            AdminClient::new(&socket.path).pin(&pin).await?;
             print(&format!("set by hand, {}\n", until(ttl)))
         }
         Some(WeightsCommand::Unpin { cluster, class, socket }) => {
-            let count = AdminClient::new(&socket).unpin(&UnpinRequest { cluster, class }).await?;
+            let count = AdminClient::new(&socket.path).unpin(&UnpinRequest { cluster, class }).await?;
             print(&format!("{count} taken back\n"))
         }
     }
 }
 
 pub(crate) async fn snapshots(ask: Ask) -> anyhow::Result<()> {
-    let snapshots = AdminClient::new(&ask.socket).snapshots().await?;
+    let snapshots = AdminClient::new(&ask.socket.path).snapshots().await?;
     show(&snapshots, ask.json)
 }
 
-pub(crate) async fn rollback(generation: Generation, ttl: Option<Duration>, socket: PathBuf) -> anyhow::Result<()> {
+pub(crate) async fn rollback(generation: Generation, ttl: Option<Duration>, socket: Socket) -> anyhow::Result<()> {
     let request = RollbackRequest { generation: generation.to_string(), expires_unix_ms: ttl.map(expires) };
-    let published = AdminClient::new(&socket).rollback(&request).await?;
-    print(&format!("generation {generation} is published again as {}; its weights hold {}\n", published.generation, until(ttl)))
+    let published = AdminClient::new(&socket.path).rollback(&request).await?;
+    print(&format!("generation {generation} is published again as {}; its weights hold {}
+", published.generation, until(ttl)))
 }
 
 fn expires(ttl: Duration) -> u64 {

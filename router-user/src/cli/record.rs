@@ -25,7 +25,7 @@ const FIRST_POLLS: u32 = 20;
 const FAILURES: u32 = 120;
 
 pub(crate) async fn record(args: ProfileRecord) -> anyhow::Result<()> {
-    let client = AdminClient::new(&args.socket);
+    let client = AdminClient::new(&args.socket.path);
     let wanted = wanted(&args, &known_engines(&client).await?)?;
     let mut file = open(&args.file)?;
     let (clock, mut rows) = (Clock::start(), 0_u64);

@@ -126,8 +126,11 @@ fn wrong_usage_ends_with_2_and_no_running_ilb_with_1() {
 
 #[test]
 fn help_teaches_every_command() {
-    let (out, _) = check(&["--help"], 0);
-    for command in ["run", "proxy", "control", "check", "solve", "explain", "status", "engines", "weights", "kernel"] {
-        assert!(out.contains(&format!("  {command} ")), "{command} is not in\n{out}");
+    let (help, _) = check(&["--help"], 0);
+    let (page, _) = check(&["docs", "cli"], 0);
+    let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## `ilb ")?.strip_suffix('`')).collect();
+    assert!(commands.len() > 15, "{commands:?}");
+    for command in commands.into_iter().filter(|command| !command.contains(' ')) {
+        assert!(help.contains(&format!("  {command} ")), "{command} is not in\n{help}");
     }
 }

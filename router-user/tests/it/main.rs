@@ -1,4 +1,5 @@
 mod cli;
+mod docs;
 mod fit;
 mod fit_engine;
 mod golden;
