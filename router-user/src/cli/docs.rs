@@ -10,8 +10,10 @@ use super::args::Cli;
 use super::print::print;
 use super::usage::UsageError;
 
-/// The pages: the name of each, which is docs/NAME.md, and what makes it.
-const PAGES: &[(&str, fn() -> String)] = &[("configuration", router_user::config::reference), ("cli", commands)];
+/// The name of a page, which is docs/NAME.md, and the function that makes it.
+type Page = (&'static str, fn() -> String);
+
+const PAGES: &[Page] = &[("configuration", router_user::config::reference), ("cli", commands)];
 
 /// The text before the commands.
 const HEAD: &str = "\
