@@ -53,8 +53,12 @@ pub(crate) async fn snapshots(ask: Ask) -> anyhow::Result<()> {
 pub(crate) async fn rollback(generation: Generation, ttl: Option<Duration>, socket: Socket) -> anyhow::Result<()> {
     let request = RollbackRequest { generation: generation.to_string(), expires_unix_ms: ttl.map(expires) };
     let published = AdminClient::new(&socket.path).rollback(&request).await?;
-    print(&format!("generation {generation} is published again as {}; its weights hold {}
-", published.generation, until(ttl)))
+    print(&format!(
+        "generation {generation} is published again as {}; its weights hold {}
+",
+        published.generation,
+        until(ttl)
+    ))
 }
 
 fn expires(ttl: Duration) -> u64 {
