@@ -16,6 +16,5 @@ pub mod plan;
 pub mod process;
 pub mod real_engine;
 pub mod relay;
-pub mod rng;
 pub mod sim;
 pub mod site;

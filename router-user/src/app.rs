@@ -15,6 +15,7 @@ use router_user::dataplane::{self, DataRole, KernelRole, Source};
 use router_user::kernel::{KernelConfig, KernelPlane};
 use router_user::proxy::{self, DataPlane, ProxyHandle};
 use router_user::publish::store::{DirStore, EtcdStore, HttpStore};
+use router_user::rng;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -187,7 +188,7 @@ async fn start_data(
 fn start_workers(config: &Config, args: &Serve, cluster: &str) -> anyhow::Result<(ProxyHandle, Arc<DataPlane>)> {
     let via: HashMap<String, SocketAddr> = args.via.iter().cloned().collect();
     let plane = DataPlane::new(cluster.to_owned(), via);
-    let handle = proxy::start(&config.proxy, args.io, Arc::clone(&plane)).context("proxy.listen")?;
+    let handle = proxy::start(&config.proxy, args.io, Arc::clone(&plane), rng::entropy()).context("proxy.listen")?;
     Ok((handle, plane))
 }
 

@@ -36,4 +36,5 @@ pub mod policy;
 pub mod probe;
 pub mod proxy;
 pub mod publish;
+pub mod rng;
 pub mod telemetry;

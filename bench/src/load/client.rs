@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{Args, Target};
 use crate::clock;
 use crate::http::{BodyDecoder, Event, ResponseHead, SseReader, parse_response};
-use crate::rng::Rng;
+use router_user::rng::Rng;
 
 /// Why a request got no whole answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

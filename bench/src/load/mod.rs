@@ -16,7 +16,7 @@ use anyhow::Result;
 use tokio::time::Instant;
 
 use crate::clock;
-use crate::rng::Rng;
+use router_user::rng::Rng;
 
 pub use args::{Args, Target};
 use client::{Failure, Pool, Prompt};

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use router_user::model::{Class, Cluster, Curve, Engine, Fleet, Profile, Tags};
 
-use crate::rng::Rng;
+use router_user::rng::Rng;
 
 /// Regions of the world, and kinds of accelerator; a region has engines of every kind.
 const REGIONS: usize = 12;

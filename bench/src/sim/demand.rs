@@ -4,7 +4,7 @@ use router_user::model::Fleet;
 
 use super::scenario::{Kind, Scenario};
 use crate::plan::world::{Size, World};
-use crate::rng::Rng;
+use router_user::rng::Rng;
 
 /// Means up to this are drawn by multiplying uniform numbers, larger ones as normal: beyond it the difference is none to see.
 const FEW: f64 = 30.0;

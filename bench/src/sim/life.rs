@@ -15,7 +15,7 @@ use super::plane::{Plane, Standing};
 use super::policy::Policy;
 use super::report::{Life, Tally};
 use super::scenario::{Kind, Lie, Scenario};
-use crate::rng::Rng;
+use router_user::rng::Rng;
 
 /// Requests that may wait at an engine that gets more than it can serve, before data planes find it full: what the default
 /// configuration lets each have in flight.

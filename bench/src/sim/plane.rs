@@ -13,7 +13,7 @@ use router_user::publish::store::DemandReport;
 
 use super::control::Published;
 use super::scenario::Lie;
-use crate::rng::Rng;
+use router_user::rng::Rng;
 
 /// Seconds between two looks at the controller: 1 to this, and now and then, once in [`LATE`] looks, [`LATE_S`].
 const LOOK_S: u64 = 3;

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::signals::EngineSignals;
 use super::{from_loads, from_metrics};
 use crate::model::EngineId;
+use crate::rng::Rng;
 
 /// An engine that takes longer is busy, and what it would say is old.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -69,19 +70,19 @@ pub async fn watch(
     address: SocketAddr,
     period: Duration,
     scrapes: mpsc::Sender<Scrape>,
+    mut rng: Rng,
 ) {
     let mut place = 0;
     let mut failures = 0_u32;
-    let mut random = u64::from(engine.0) ^ crate::clock::unix_ms().rotate_left(32);
     // The first question comes at any time within a period.
-    tokio::time::sleep(period.mul_f64(unit(&mut random))).await;
+    tokio::time::sleep(period.mul_f64(rng.unit())).await;
     loop {
         let outcome = ask(&client, address, &mut place).await;
         failures = if outcome.is_ok() { 0 } else { failures.saturating_add(1) };
         if scrapes.send(Scrape { engine, outcome }).await.is_err() {
             return;
         }
-        tokio::time::sleep(pause(period, failures, unit(&mut random))).await;
+        tokio::time::sleep(pause(period, failures, rng.unit())).await;
     }
 }
 
@@ -89,14 +90,6 @@ pub async fn watch(
 fn pause(period: Duration, failures: u32, unit: f64) -> Duration {
     let periods = 1_u32.checked_shl(failures).unwrap_or(MOST_PERIODS).min(MOST_PERIODS);
     (period * periods).mul_f64(1.0 + JITTER_FRAC * (2.0 * unit - 1.0))
-}
-
-/// The next number of a sequence that looks random, from 0 to below 1 (splitmix64).
-fn unit(state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// Asks at the `place` in [`PATHS`] that answered last, and where that has nothing, at the others.

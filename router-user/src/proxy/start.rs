@@ -15,6 +15,7 @@ use super::plane::DataPlane;
 use super::worker::{self, Stop};
 use crate::config::ProxyConfig;
 use crate::io::{Driver, DriverKind, Epoll, IoChoice, Probe, listen, raise_descriptor_limit};
+use crate::rng::Rng;
 
 #[derive(Debug, Error)]
 pub enum ProxyError {
@@ -41,9 +42,10 @@ pub struct ProxyHandle {
 }
 
 /// Starts the workers; they serve from now on, and refuse as not ready until `plane` has routes. Raises the process's limit of open files.
+/// `seed` is of the workers' random numbers: request ids, and the keys of requests without an affinity of their own.
 ///
 /// Errors: an address cannot be listened on, io_uring was demanded and does not work, or a limit is out of range.
-pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>) -> Result<ProxyHandle, ProxyError> {
+pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>, seed: u64) -> Result<ProxyHandle, ProxyError> {
     if config.listen.is_empty() {
         return Err(ProxyError::NoAddress);
     }
@@ -89,8 +91,8 @@ pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>) -> Resul
     let config = Arc::new(config.clone());
     for (number, sockets) in sockets.into_iter().enumerate() {
         let thread = match probe {
-            Probe::Uring(driver) => spawn(driver, number, &config, &plane, sockets, &handle.stop),
-            Probe::Epoll(_) => spawn(Epoll, number, &config, &plane, sockets, &handle.stop),
+            Probe::Uring(driver) => spawn(driver, number, seed, &config, &plane, sockets, &handle.stop),
+            Probe::Epoll(_) => spawn(Epoll, number, seed, &config, &plane, sockets, &handle.stop),
         };
         handle.threads.push(thread.map_err(ProxyError::Thread)?);
     }
@@ -100,6 +102,7 @@ pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>) -> Resul
 fn spawn<D: Driver>(
     driver: D,
     number: usize,
+    seed: u64,
     config: &Arc<ProxyConfig>,
     plane: &Arc<DataPlane>,
     sockets: Vec<TcpListener>,
@@ -107,7 +110,8 @@ fn spawn<D: Driver>(
 ) -> io::Result<JoinHandle<()>> {
     let (config, plane, stop) = (Arc::clone(config), Arc::clone(plane), Arc::clone(stop));
     std::thread::Builder::new().name(format!("ilb-proxy-{number}")).spawn(move || {
-        if let Err(error) = worker::run(driver, config, plane, sockets, &stop) {
+        let rng = Rng::stream(seed, number as u64);
+        if let Err(error) = worker::run(driver, rng, config, plane, sockets, &stop) {
             tracing::error!(number, %error, "proxy worker failed");
         }
     })

@@ -18,6 +18,7 @@ use crate::config::ProxyConfig;
 use crate::io::{Driver, Listener, Stream};
 use crate::policy::budget::RetryBudget;
 use crate::proxy::session::client;
+use crate::rng::Rng;
 
 /// Pause after an accept that failed for want of descriptors or memory: the cause will not be gone at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -38,7 +39,7 @@ pub(super) struct Worker<S: Stream> {
     connections: Cell<usize>,
     pub(super) bodies: Rc<BodyPool>,
     vacancy: tokio::sync::Notify,
-    rng: Cell<u64>,
+    rng: RefCell<Rng>,
 }
 
 impl<S: Stream> Worker<S> {
@@ -59,10 +60,7 @@ impl<S: Stream> Worker<S> {
 
     /// A random number; good enough to spread requests, and for ids.
     pub(super) fn random(&self) -> u64 {
-        // SplitMix64.
-        let state = self.rng.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.rng.set(state);
-        router_common::slot::mix64(state)
+        self.rng.borrow_mut().next_u64()
     }
 
     pub(super) fn request_id(&self, out: &mut Vec<u8>) {
@@ -76,6 +74,7 @@ impl<S: Stream> Worker<S> {
 /// Runs a worker until it is told to stop and its requests are done or out of grace.
 pub(super) fn run<D: Driver>(
     driver: D,
+    rng: Rng,
     config: Arc<ProxyConfig>,
     plane: Arc<DataPlane>,
     listeners: Vec<TcpListener>,
@@ -93,7 +92,7 @@ pub(super) fn run<D: Driver>(
             connections: Cell::new(0),
             bodies: Rc::new(BodyPool::new(config.max_bodies_bytes)),
             vacancy: tokio::sync::Notify::new(),
-            rng: Cell::new(seed()),
+            rng: RefCell::new(rng),
             config,
         });
         for socket in listeners {
@@ -103,12 +102,6 @@ pub(super) fn run<D: Driver>(
         watch(&worker, stop).await;
         Ok(())
     })?
-}
-
-/// Entropy without a dependency: what the standard library seeds its hash maps with.
-fn seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0u8)
 }
 
 /// Looks at the deadlines, sweeps, and waits for the end.

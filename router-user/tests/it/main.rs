@@ -24,6 +24,7 @@ mod plan_program;
 mod plan_rare;
 mod plan_text;
 mod plan_whatif;
+mod ports;
 mod probe;
 mod proxy;
 mod startup;

@@ -9,9 +9,12 @@ use axum::Router;
 use axum::routing::get;
 use router_user::model::EngineId;
 use router_user::probe::{self, Family, Scrape, ScrapeError};
+use router_user::rng::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+
+use crate::ports::Reserved;
 
 const PERIOD: Duration = Duration::from_millis(20);
 
@@ -24,7 +27,7 @@ async fn serve(router: Router) -> SocketAddr {
 
 fn watch(address: SocketAddr) -> mpsc::Receiver<Scrape> {
     let (sender, scrapes) = mpsc::channel(8);
-    tokio::spawn(probe::watch(probe::client(), EngineId(3), address, PERIOD, sender));
+    tokio::spawn(probe::watch(probe::client(), EngineId(3), address, PERIOD, sender, Rng::new(3)));
     scrapes
 }
 
@@ -65,8 +68,8 @@ async fn failures_say_what_they_are() {
     assert_eq!(next(&mut watch(nothing)).await.outcome, Err(ScrapeError::NoSignals));
     let elsewhere = Router::new().route("/metrics", get(|| async { axum::response::Redirect::temporary("http://127.0.0.1:1/") }));
     assert_eq!(next(&mut watch(serve(elsewhere).await)).await.outcome, Err(ScrapeError::NoSignals), "redirects are not followed");
-    let unused = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
-    assert_eq!(next(&mut watch(unused)).await.outcome, Err(ScrapeError::Refused));
+    let unused = Reserved::new();
+    assert_eq!(next(&mut watch(unused.address)).await.outcome, Err(ScrapeError::Refused));
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ use crate::probe::{self, Scrape};
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, LONG_POLL, Reports, Store, StoreError};
 use crate::publish::{Generation, build};
+use crate::rng::{self, Rng};
 
 /// Commands waiting for the task; senders wait beyond it.
 const QUEUE: usize = 256;
@@ -152,13 +153,15 @@ impl Controller {
         let (probe_sender, probes) = mpsc::channel(QUEUE);
         let (scrape_sender, scrapes) = mpsc::channel(QUEUE);
         let client = probe::client();
+        let seed = rng::entropy();
         let (status_sender, status) = watch::channel(ControlStatus::default());
         let (explained_sender, explained) = watch::channel(None);
         for engine in config.fleet.engine_ids() {
             let address = config.fleet.engines[engine.index()].address;
             tokio::spawn(health::watch(engine, address, config.control.health_period, probe_sender.clone()));
             if let Some(period) = config.control.scrape_period {
-                tokio::spawn(probe::watch(client.clone(), engine, address, period, scrape_sender.clone()));
+                let rng = Rng::stream(seed, u64::from(engine.0));
+                tokio::spawn(probe::watch(client.clone(), engine, address, period, scrape_sender.clone(), rng));
             }
         }
         let controller = Self {

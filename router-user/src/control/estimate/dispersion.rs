@@ -45,21 +45,18 @@ impl Dispersion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
 
     /// Counts in one window: bursts of `size` requests, their number by chance, `mean` requests in all.
     fn counts(mean: f64, size: f64, windows: usize) -> Vec<f64> {
-        let mut state = 7_u64;
-        let mut uniform = || {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            (router_common::slot::mix64(state) >> 11) as f64 / (1_u64 << 53) as f64
-        };
+        let mut rng = Rng::new(7);
         // Knuth's count of a Poisson variable: how many uniform numbers their product survives.
         let floor = (-mean / size).exp();
         let mut events = || {
-            let mut product = uniform();
+            let mut product = rng.unit();
             let mut events = 0.0;
             while product > floor {
-                product *= uniform();
+                product *= rng.unit();
                 events += 1.0;
             }
             events

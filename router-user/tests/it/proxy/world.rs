@@ -14,6 +14,8 @@ use router_user::proxy::{DataPlane, DataPlaneStats, ProxyConfig, ProxyHandle, st
 use router_user::publish::routes::Routes;
 use router_user::publish::snapshot::{ClassEntry, ClusterEntry, EngineEntry, FORMAT, Route, Share, Snapshot, Status};
 
+use crate::ports::Reserved;
+
 /// Bound for anything a test waits for: far above what it takes, far below what a person would wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -65,11 +67,16 @@ pub(crate) struct Engine {
     pub(crate) connections: Arc<AtomicUsize>,
     open: Arc<Mutex<Vec<TcpStream>>>,
     listener: TcpListener,
+    /// Nobody else answers at a killed engine's address.
+    port: Option<Reserved>,
 }
 
 impl Engine {
     pub(crate) fn start(script: impl Script) -> Self {
-        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), script)
+        let port = Reserved::new();
+        let mut engine = Self::on(TcpListener::bind(port.address).unwrap(), script);
+        engine.port = Some(port);
+        engine
     }
 
     pub(crate) fn on(listener: TcpListener, script: impl Script) -> Self {
@@ -79,6 +86,7 @@ impl Engine {
             connections: Arc::default(),
             open: Arc::default(),
             listener: listener.try_clone().unwrap(),
+            port: None,
         };
         let (received, connections, open) =
             (Arc::clone(&engine.received), Arc::clone(&engine.connections), Arc::clone(&engine.open));
@@ -414,7 +422,7 @@ impl World {
     pub(crate) fn via(io: IoChoice, config: ProxyConfig, via: HashMap<String, SocketAddr>) -> Self {
         let plane = DataPlane::new("a".to_owned(), via);
         let config = ProxyConfig { listen: vec!["127.0.0.1:0".parse().unwrap()], ..config };
-        let handle = start(&config, io, Arc::clone(&plane)).unwrap();
+        let handle = start(&config, io, Arc::clone(&plane), 1).unwrap();
         assert_eq!(handle.io().to_string(), io.to_string());
         Self { plane, handle }
     }

@@ -1,14 +1,25 @@
-//! Seeded randomness: the same seed gives the same arrivals and the same sessions on every machine.
+//! The one source of randomness. Everything random takes an [`Rng`] or a seed from its caller, so that the same seed gives
+//! the same run on every machine; [`entropy`] is the one place where a seed comes from outside.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): one word of state, passes BigCrush.
+/// A seed that differs from process to process.
+///
+/// The standard library seeds its hash maps from the same source, the kernel's entropy.
+pub fn entropy() -> u64 {
+    RandomState::new().hash_one(0u8)
+}
+
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): one word of state, passes
+/// BigCrush. It spreads load and makes ids; it keeps no secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
+    /// The generator of a seed; [`Rng::stream`] makes several from one.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
@@ -20,12 +31,10 @@ impl Rng {
         rng
     }
 
+    /// Uniform in all of `u64`.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        router_common::slot::mix64(self.state)
     }
 
     /// Uniform in (0, 1]: never 0, so that its logarithm is finite.
