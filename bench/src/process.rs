@@ -1,7 +1,7 @@
 //! Child processes that end with this one.
 
 use std::ffi::OsStr;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::clock;
 use crate::http::parse_response;
+use crate::net::Reserved;
 
 /// How long a child may take to end after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
@@ -23,6 +24,8 @@ const START: Duration = Duration::from_secs(20);
 pub struct Child {
     name: String,
     process: std::process::Child,
+    /// Reserved for as long as the child may listen on them.
+    ports: Option<Reserved>,
 }
 
 impl Child {
@@ -45,7 +48,12 @@ impl Child {
         }
         command.process_group(0);
         let process = command.spawn().with_context(|| format!("failed to start {name}: {}", display(command)))?;
-        Ok(Self { name: name.to_owned(), process })
+        Ok(Self { name: name.to_owned(), process, ports: None })
+    }
+
+    /// Keeps the ports reserved until the child has ended.
+    pub fn keep_ports(&mut self, ports: Reserved) {
+        self.ports = Some(ports);
     }
 
     pub fn name(&self) -> &str {
@@ -145,16 +153,6 @@ pub fn logged(program: &Path, log: &Path) -> Result<Command> {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).stdout(file).stderr(copy);
     Ok(command)
-}
-
-/// Addresses on the loopback that nobody listens on now.
-pub fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
-    // All are held at once, so that they differ.
-    let held: Vec<_> = (0..count)
-        .map(|_| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-        .collect::<std::io::Result<_>>()
-        .context("failed to find a free port")?;
-    held.iter().map(|listener| listener.local_addr().context("failed to read a bound address")).collect()
 }
 
 fn display(command: &Command) -> String {

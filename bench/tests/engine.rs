@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bench::clock;
 use bench::load::{Kind, Report};
-use bench::net::reset_on_close;
-use bench::process::{Child, free_addresses, get};
+use bench::net::{Reserved, reset_on_close};
+use bench::process::{Child, get};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -17,10 +17,12 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_ilb-bench");
 const PATIENCE: Duration = Duration::from_secs(10);
 
 async fn engine(flags: &[&str]) -> (Child, SocketAddr) {
-    let address = free_addresses(1).expect("a free port")[0];
+    let ports = Reserved::new(1).expect("a free port");
+    let address = ports[0];
     let mut command = Command::new(PROGRAM);
     command.args(["engine", "--listen", &address.to_string()]).args(flags).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = Child::spawn("engine", &mut command).expect("starts");
+    child.keep_ports(ports);
     child.answers(address, "/health", 200).await.expect("answers");
     (child, address)
 }

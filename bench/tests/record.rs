@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use bench::net::Reserved;
 use bench::process::{self, Child};
 use router_user::model::Curve;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,7 +29,7 @@ struct World {
 impl World {
     async fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let addresses = process::free_addresses(3).expect("free ports");
+        let addresses = Reserved::new(3).expect("free ports");
         let (engine, front, control) = (addresses[0], addresses[1], addresses[2]);
         let (file, dir) = (folder.path().join("ilb.toml"), folder.path().display());
         let text = format!(
@@ -51,6 +52,7 @@ impl World {
         let mut command = logged("ilb", "ilb.log");
         command.args(["run", "-c"]).arg(&file);
         let mut ilb = Child::spawn("ilb", &mut command).expect("started");
+        ilb.keep_ports(addresses);
         ilb.answers(front, "/v1/models", 200).await.expect("ilb serves");
         Self { engine, front, folder, _children: [false_engine, ilb] }
     }

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use tracing::info;
 
+use crate::net::Reserved;
 use crate::origin::Origin;
 use crate::process::{self, Child};
 use closed::Run;
@@ -76,7 +77,7 @@ pub async fn run(args: Args) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("ilb-compare-").tempdir().context("failed to make a working folder")?;
     let cores = Cores::split(args.no_pin)?;
     let own = process::sibling("ilb-bench")?;
-    let addresses = process::free_addresses(4)?;
+    let addresses = Reserved::new(4)?;
     let (instant, paced) = addresses.split_at(2);
     let mut engines = Vec::new();
     for (number, address) in addresses.iter().enumerate() {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use super::{Cores, subfolder};
+use crate::net::Reserved;
 use crate::process::{self, Child};
 use crate::site::Site;
 
@@ -106,7 +107,7 @@ impl Rival {
 
     /// Starts the proxy in front of `engines`; returns when it answers.
     pub(super) async fn start(&self, bed: &TestBed<'_>, engines: &[SocketAddr]) -> Result<(Child, SocketAddr)> {
-        let addresses = process::free_addresses(3)?;
+        let addresses = Reserved::new(3)?;
         let (front, admin, control) = (addresses[0], addresses[1], addresses[2]);
         let kind = if engines.is_empty() { String::new() } else { engines[0].port().to_string() };
         let folder =
@@ -130,6 +131,7 @@ impl Rival {
         };
         command.current_dir(&folder);
         let mut child = Child::spawn(&self.to_string(), bed.cores.proxy(&mut command))?;
+        child.keep_ports(addresses);
         let started = child.answers(front, "/v1/models", 200).await;
         started.with_context(|| std::fs::read_to_string(folder.join("log")).unwrap_or_default())?;
         Ok((child, front))

@@ -13,6 +13,7 @@ use tokio::net::unix::pipe;
 
 use super::INTERVAL;
 use crate::load::{Kind, Report};
+use crate::net::Reserved;
 use crate::process::{self, Child};
 
 /// Round trips below this are not relayed: the loopback stands for them.
@@ -58,10 +59,11 @@ impl Fleet {
         std::fs::create_dir_all(&folder).with_context(|| format!("failed to make {}", folder.display()))?;
         let mut config = scaled(site.config, site.scale)?;
         let fleet = &mut config.fleet;
-        let free = process::free_addresses(fleet.engines.len() + 2 * fleet.clusters.len() + 1)?;
-        let (for_engines, free) = free.split_at(fleet.engines.len());
-        let (for_proxies, free) = free.split_at(fleet.clusters.len());
-        let (for_admin, for_control) = free.split_at(fleet.clusters.len());
+        let ports = Reserved::new(fleet.engines.len() + 2 * fleet.clusters.len() + 1)?;
+        let free = ports.to_vec();
+        let (for_engines, rest) = free.split_at(fleet.engines.len());
+        let (for_proxies, rest) = rest.split_at(fleet.clusters.len());
+        let (for_admin, for_control) = rest.split_at(fleet.clusters.len());
         let mut fronts = for_proxies.to_vec();
         if has_free_ports {
             for (engine, address) in fleet.engines.iter_mut().zip(for_engines) {
@@ -102,6 +104,7 @@ impl Fleet {
         let mut command = process::logged(&ilb, &folder.join("control.log"))?;
         command.args(["control", "-c"]).arg(&file);
         let mut control = Child::spawn("control plane", &mut command)?;
+        control.keep_ports(ports);
         control.answers(config.control.listen, "/v1/snapshot", 200).await.with_context(|| log(&folder, "control"))?;
         let socket = config.admin.socket.clone();
         if routing == Routing::Nearest {
@@ -214,14 +217,14 @@ impl Relays {
         let mut command = process::logged(own, &folder.join("relay.log"))?;
         command.arg("relay");
         let mut paths = Vec::new();
-        for ((cluster, engine), address) in
-            far.into_iter().zip(process::free_addresses(fleet.engines.len() * fleet.clusters.len())?)
-        {
+        let ports = Reserved::new(far.len())?;
+        for ((cluster, engine), &address) in far.into_iter().zip(ports.iter()) {
             let to = fleet.engines[engine.index()].address;
             command.args(["--link", &format!("{address}={to}@{}", fleet.rtt_ms(cluster, engine))]);
             paths.push((cluster, engine, address));
         }
         let mut child = Child::spawn("relay", &mut command)?;
+        child.keep_ports(ports);
         for (_, _, address) in &paths {
             child.answers(*address, "/health", 200).await?;
         }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use tracing::info;
 
+use crate::net::Reserved;
 use crate::process::{self, Child};
 use crate::site::Site;
 pub use install::{Installed, install};
@@ -36,9 +37,9 @@ pub struct Args {
 pub async fn run(args: Args) -> Result<()> {
     let installed = install(&args.dir)?;
     let folder = args.dir.canonicalize().with_context(|| format!("failed to find {}", args.dir.display()))?;
-    let addresses = process::free_addresses(args.engines + 2)?;
-    let (admin, control, addresses) = (addresses[0], addresses[1], &addresses[2..]);
-    let engines: Vec<_> = addresses.iter().enumerate().map(|(n, address)| (format!("llama-{n}"), *address)).collect();
+    let addresses = Reserved::new(args.engines + 2)?;
+    let (admin, control, for_engines) = (addresses[0], addresses[1], &addresses[2..]);
+    let engines: Vec<_> = for_engines.iter().enumerate().map(|(n, address)| (format!("llama-{n}"), *address)).collect();
     let mut children = Vec::new();
     for (name, address) in &engines {
         children.push(start(&installed, name, *address, &folder).await?);

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use bench::load::Report;
+use bench::net::Reserved;
 use bench::process::{self, Child};
 
 /// Three engines, any two of which carry the demand.
@@ -20,6 +21,7 @@ pub(crate) struct World {
     folder: tempfile::TempDir,
     file: PathBuf,
     admin: SocketAddr,
+    _ports: Reserved,
 }
 
 impl World {
@@ -31,7 +33,8 @@ impl World {
     /// The same with more lines for `[control]`, and with engines that are reached by a relay of that many ms.
     pub(crate) async fn start_with(control_lines: &str, far: &[(usize, u32)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let addresses = process::free_addresses(7 + far.len()).expect("free ports");
+        let ports = Reserved::new(7 + far.len()).expect("free ports");
+        let addresses = ports.to_vec();
         let (engines, rest) = addresses.split_at(3);
         let (front, admin, control) = (rest[0], rest[1], rest[2]);
         let file = folder.path().join("ilb.toml");
@@ -46,6 +49,7 @@ impl World {
             folder,
             file,
             admin,
+            _ports: ports,
         };
         for (number, &address) in engines.iter().enumerate() {
             let name = format!("e{}", number + 1);

@@ -13,7 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use bench::process::{self, Child};
+use bench::net::Reserved;
+use bench::process::Child;
 use bench::real_engine::{self, MODEL};
 use bench::site::Site;
 use client::{Reply, post};
@@ -26,6 +27,7 @@ struct Fleet {
     front: SocketAddr,
     engines: Vec<Engine>,
     _children: Vec<Child>,
+    _ports: Reserved,
     _folder: tempfile::TempDir,
 }
 
@@ -48,7 +50,7 @@ async fn fleet() -> Option<Fleet> {
         }
     };
     let folder = tempfile::tempdir().expect("a folder");
-    let addresses = process::free_addresses(5).expect("free ports");
+    let addresses = Reserved::new(5).expect("free ports");
     let (mut children, mut engines, mut recorded) = (Vec::new(), Vec::new(), Vec::new());
     for (number, &direct) in addresses[..2].iter().enumerate() {
         let name = format!("llama-{number}");
@@ -60,7 +62,7 @@ async fn fleet() -> Option<Fleet> {
     let (front, admin, control) = (addresses[2], addresses[3], addresses[4]);
     let site = Site { front, admin, control, folder: folder.path(), engines: &recorded, model: MODEL };
     children.push(real_engine::front(&site).await.expect("ilb starts"));
-    Some(Fleet { front, engines, _children: children, _folder: folder })
+    Some(Fleet { front, engines, _children: children, _ports: addresses, _folder: folder })
 }
 
 /// A request that an idle engine answers alike every time.

@@ -11,7 +11,7 @@ mod process;
 mod standby;
 mod takeover;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ use router_user::config;
 use router_user::publish::Generation;
 use router_user::publish::snapshot::Snapshot;
 use router_user::publish::store::{Election, EtcdStore, Term};
+
+use crate::ports::Reserved;
 
 /// How long anything may take that these tests wait for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,12 +39,12 @@ pub(crate) fn snapshot(generation: Generation, padding: usize) -> Snapshot {
     content.sealed()
 }
 
-/// An etcd of its own, on this machine, on free ports; it ends with this.
+/// An etcd of its own, on this machine, on ports of its own; it ends with this.
 pub(crate) struct Etcd {
     process: Option<Child>,
     folder: tempfile::TempDir,
-    client: SocketAddr,
-    peer: SocketAddr,
+    client: Reserved,
+    peer: Reserved,
 }
 
 impl Etcd {
@@ -56,7 +58,7 @@ impl Etcd {
     /// One that has an address and does not run yet.
     pub(crate) fn absent() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        Self { process: None, folder, client: free_address(), peer: free_address() }
+        Self { process: None, folder, client: Reserved::new(), peer: Reserved::new() }
     }
 
     pub(crate) fn lose_data(&self) {
@@ -65,12 +67,12 @@ impl Etcd {
 
     pub(crate) fn restart(&mut self) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).expect("a log");
-        let url = |address: SocketAddr| format!("http://{address}");
+        let [client, peer] = [&self.client, &self.peer].map(|port| format!("http://{}", port.address));
         let mut command = Command::new("etcd");
         command.arg("--data-dir").arg(self.folder.path().join("data"));
-        command.args(["--listen-client-urls", &url(self.client), "--advertise-client-urls", &url(self.client)]);
-        command.args(["--listen-peer-urls", &url(self.peer), "--initial-advertise-peer-urls", &url(self.peer)]);
-        command.args(["--initial-cluster", &format!("default={}", url(self.peer)), "--log-level", "warn"]);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "warn"]);
         // Without compaction a store that is written to all the time grows until etcd refuses more.
         command.args(["--auto-compaction-mode", "revision", "--auto-compaction-retention", "200"]);
         // A lease lasts at least one and a half election times.
@@ -79,7 +81,7 @@ impl Etcd {
         let process = command.spawn().expect("etcd starts; `cargo xtask setup` installs it");
         self.process = Some(process);
         let give_up = Clock::start();
-        while std::net::TcpStream::connect(self.client).is_err() {
+        while std::net::TcpStream::connect(self.client.address).is_err() {
             assert!(give_up.now() < PATIENCE, "etcd does not answer:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -101,16 +103,16 @@ impl Etcd {
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.client
+        self.client.address
     }
 
     pub(crate) async fn store(&self) -> EtcdStore {
-        EtcdStore::connect(&[self.client.to_string()], "/test").await.expect("an address")
+        EtcdStore::connect(&[self.address().to_string()], "/test").await.expect("an address")
     }
 
     /// A client of etcd itself.
     pub(crate) async fn raw(&self) -> etcd_client::Client {
-        etcd_client::Client::connect([self.client.to_string()], None).await.expect("an address")
+        etcd_client::Client::connect([self.address().to_string()], None).await.expect("an address")
     }
 
     pub(crate) fn log(&self) -> String {
@@ -122,11 +124,6 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("bound")
 }
 
 /// Stands for election until it is won, for longer than a test takes.

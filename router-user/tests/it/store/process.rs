@@ -1,19 +1,20 @@
 //! An `ilb` as a process of its own.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use router_user::admin::{AdminClient, StatusView};
 use router_user::clock::Clock;
 
-use super::{PATIENCE, free_address};
+use super::PATIENCE;
+use crate::ports::Reserved;
 
 pub(crate) struct Process {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) listen: SocketAddr,
     pub(crate) process: Child,
+    _port: Reserved,
 }
 
 /// An `ilb` with its own disk, socket and ports; ended with this.
@@ -21,9 +22,10 @@ impl Process {
     pub(crate) fn start(role: &[&str], config: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("ilb.toml"), config).expect("written");
-        let listen = lasting_address();
+        let port = Reserved::new();
+        let listen = port.address;
         let process = Self::spawn(folder.path(), listen, role);
-        Self { folder, listen, process }
+        Self { folder, listen, process, _port: port }
     }
 
     /// Starts it anew with what is on its disk.
@@ -34,7 +36,7 @@ impl Process {
     fn spawn(folder: &Path, listen: SocketAddr, role: &[&str]) -> Child {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_ilb"));
-        command.args(role).args(["-c", "ilb.toml", "--socket", "ilb.sock", "--admin-listen", &free_address().to_string()]);
+        command.args(role).args(["-c", "ilb.toml", "--socket", "ilb.sock", "--admin-listen", "127.0.0.1:0"]);
         command.args(["--listen", &listen.to_string()]);
         command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.spawn().expect("ilb starts")
@@ -85,13 +87,4 @@ impl Drop for Process {
             eprintln!("--- the last of a log\n{}", &log[log.len().saturating_sub(4_000)..]);
         }
     }
-}
-
-/// An address that nobody is given while its owner is dead: below the ports that the kernel hands out by itself.
-fn lasting_address() -> SocketAddr {
-    let first = 20_000 + (std::process::id() % 5_000) as u16;
-    let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let port = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed)).take(1_000).find(free);
-    (Ipv4Addr::LOCALHOST, port.expect("a free port among a thousand")).into()
 }
