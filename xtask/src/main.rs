@@ -2,6 +2,7 @@
 
 mod build_ebpf;
 mod command;
+mod fuzz;
 mod run;
 mod setup;
 mod test;
@@ -34,9 +35,14 @@ enum Task {
     Tidy,
     /// Runs every test; the kernel tests need root and say so.
     Test(test::Options),
+    /// Searches for inputs that break a parser, with libFuzzer.
+    Fuzz(fuzz::Options),
 }
 
 fn main() -> anyhow::Result<()> {
+    if fuzz::is_compiler() {
+        return fuzz::compile();
+    }
     let root = root();
     match Arguments::parse().task {
         Task::Setup(options) => setup::setup(&options),
@@ -45,6 +51,7 @@ fn main() -> anyhow::Result<()> {
         Task::RealEngine(options) => run::real_engine(&root, &options),
         Task::Tidy => tidy::tidy(&root),
         Task::Test(options) => test::test(&root, &options),
+        Task::Fuzz(options) => fuzz::fuzz(&root, &options),
     }
 }
 

@@ -47,7 +47,7 @@ fn build(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Where cargo puts what it builds, whatever the environment and configuration say.
-fn target_dir(root: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn target_dir(root: &Path) -> anyhow::Result<PathBuf> {
     let mut metadata = command("cargo", ["metadata", "--format-version=1", "--no-deps", "--offline"]);
     let described = output(metadata.current_dir(root)).context("cargo metadata failed")?;
     let found = described.split("\"target_directory\":\"").nth(1).and_then(|rest| rest.split('"').next());
