@@ -5,6 +5,7 @@ mod fit_engine;
 mod golden;
 mod inputs_bursts;
 mod inputs_garbage;
+mod layers;
 mod plan;
 mod plan_alternates;
 mod plan_check;
