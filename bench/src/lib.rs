@@ -1,8 +1,8 @@
 //! The test world: false engines, distance, open-loop load, and measurements beside other proxies.
 //!
-//! Nothing here shares code with the data plane: the HTTP reader is its own, so that a fault in the proxy's parser cannot hide
-//! behind the same fault in the tool that checks it. What it does share is the model, because a false engine has to follow the
-//! same profile that the planner reads.
+//! Nothing here shares code with the data plane: the HTTP reader is its own, so that a fault in the
+//! proxy's parser cannot hide behind the same fault in the tool that checks it. What it does share
+//! is the model, because a false engine has to follow the same profile that the planner reads.
 
 pub mod clock;
 pub mod compare;

@@ -27,7 +27,8 @@ enum Command {
     Compare(compare::Args),
     /// Time, churn and certificates of the planner on a synthetic fleet
     Plan(plan::Args),
-    /// An hour of a fleet's life on a virtual clock: swings, faults, and what each policy makes of them
+    /// An hour of a fleet's life on a virtual clock: swings, faults, and what each policy makes of
+    /// them
     Sim(sim::Args),
     /// Two real llama.cpp engines with ilb in front
     RealEngine(real_engine::Args),
@@ -43,7 +44,8 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
-    // One thread for every tool: a false engine or a client that spreads over cores would take them from what is measured.
+    // One thread for every tool: a false engine or a client that spreads over cores would take them
+    // from what is measured.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

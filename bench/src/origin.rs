@@ -14,7 +14,8 @@ pub struct Origin {
     machine: String,
     kernel: String,
     cores: usize,
-    /// The machine's load average before anything was started here: what else ran beside the measurement.
+    /// The machine's load average before anything was started here: what else ran beside the
+    /// measurement.
     load_before: f64,
     pub date: String,
     commit: String,

@@ -1,8 +1,10 @@
-//! Network distance without a network: a relay that delivers every byte, end and reset half a round trip later.
+//! Network distance without a network: a relay that delivers every byte, end and reset half a round
+//! trip later.
 //!
-//! It keeps order, and it lets a connect cost the round trip it costs on a real path: a client's first bytes leave one round trip after it
-//! connected, because the relay's own accept answers at once. What it cannot do is refuse a connect late; a refused connect beyond the relay
-//! shows as a reset one round trip after the connect.
+//! It keeps order, and it lets a connect cost the round trip it costs on a real path: a client's
+//! first bytes leave one round trip after it connected, because the relay's own accept answers at
+//! once. What it cannot do is refuse a connect late; a refused connect beyond the relay shows as a
+//! reset one round trip after the connect.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -108,14 +110,15 @@ pub async fn serve(listener: TcpListener, to: SocketAddr, round_trip: Duration) 
     }
 }
 
-/// What travels.
+/// A piece of a relayed stream.
 enum Parcel {
     Data(Bytes),
     End,
     Reset,
 }
 
-/// Parcels under way in one direction; with reads of at most 16 KiB, 16 MiB: the bandwidth-delay product of 2 Gbit/s over 60 ms.
+/// Parcels under way in one direction; with reads of at most 16 KiB, 16 MiB: the bandwidth-delay
+/// product of 2 Gbit/s over 60 ms.
 const MAX_UNDER_WAY: usize = 1024;
 const READ_BYTES: usize = 16 * 1024;
 
@@ -136,7 +139,8 @@ async fn relay(client: TcpStream, to: SocketAddr, round_trip: Duration, accepted
     let (server_reader, server_writer) = server.into_split();
     let up = direction(client_reader, server_writer, one_way, accepted + round_trip);
     let down = direction(server_reader, client_writer, one_way, accepted);
-    // A direction that cannot deliver ends the connection both ways; dropping the halves closes what is left.
+    // A direction that cannot deliver ends the connection both ways; dropping the halves closes
+    // what is left.
     tokio::try_join!(up, down).map(|_| ())
 }
 
@@ -177,7 +181,8 @@ async fn direction(mut reader: OwnedReadHalf, mut writer: OwnedWriteHalf, one_wa
     tokio::try_join!(read, write).map(|_| ())
 }
 
-/// Half the timer's own granularity of 1 ms: timers fire up to that late, so aiming earlier by half of it makes the mean right.
+/// Half the timer's own granularity of 1 ms: timers fire up to that late, so aiming earlier by half
+/// of it makes the mean right.
 const TIMER_LAG: Duration = Duration::from_micros(500);
 
 async fn pause_until(due: Instant) {

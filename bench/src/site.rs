@@ -1,4 +1,5 @@
-//! Configurations for one cluster in front of engines of one kind: what measurements and tests need.
+//! Configurations for one cluster in front of engines of one kind: what measurements and tests
+//! need.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,7 +20,8 @@ pub struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// The text of `ilb.toml`. Capacities are out of reach of the demand, so that the plan splits evenly and sheds nothing.
+    /// The text of `ilb.toml`. Capacities are out of reach of the demand, so that the plan splits
+    /// evenly and sheds nothing.
     pub fn config(&self) -> String {
         let Self { front, admin, control, model, .. } = self;
         let folder = self.folder.display();

@@ -11,11 +11,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::report::Latency;
+use super::latency::Latency;
 use crate::clock;
 use crate::http::{BodyDecoder, Framing, parse_response};
 
-/// What one run found, warm-up left out.
+/// The results of one run, without the warm-up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     /// All requests, warm-up included: what the proxy's CPU time is spread over.
@@ -40,7 +40,8 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("the bounds are constants")
 }
 
-/// Runs `connections` loops for `time`. Any answer but a whole 200 is an error: a proxy that fails fast must not look fast.
+/// Runs `connections` loops for `time`. Any answer but a whole 200 is an error: a proxy that fails
+/// fast must not look fast.
 pub(super) async fn run(address: SocketAddr, connections: usize, time: Duration, warm_up: Duration) -> Result<Run> {
     let start = clock::now();
     let (from, end) = (start + warm_up, start + time);

@@ -1,10 +1,13 @@
 //! Proxies side by side: the same engines, the same load, the same run.
 //!
-//! Rounds are alternated and medians taken over them, because what else a machine does changes from second to second; latency is paired
-//! with a direct measurement taken just before. CPU is what the kernel charged to the proxy's processes, which the neighbours disturb far
-//! less than they disturb rates and delays. With two cores or more the proxy has one for itself, and client and engines share the rest.
+//! Rounds are alternated and medians taken over them, because the other load of a machine changes
+//! from second to second; latency is paired with a direct measurement taken just before. CPU is the
+//! time that the kernel charged to the proxy's processes, which neighbours disturb far less than
+//! they disturb rates and delays. With two cores or more the proxy has one for itself, and client
+//! and engines share the rest.
 
 mod closed;
+mod latency;
 mod report;
 mod rival;
 mod streams;
@@ -30,7 +33,7 @@ use usage::Usage;
 /// Measure ilb beside haproxy and nginx (Debian: apt-get install haproxy nginx)
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
-    /// What to measure; repeat for several [default: haproxy nginx ilb-uring ilb-epoll]
+    /// A proxy to measure; repeat for several [default: haproxy nginx ilb-uring ilb-epoll]
     #[arg(long = "peer", value_enum)]
     peers: Vec<Kind>,
     /// Another build of ilb, measured beside this one in the same rounds; the table then ends with
@@ -61,12 +64,14 @@ pub struct Args {
     /// Leave the placing of processes on cores to the kernel
     #[arg(long)]
     no_pin: bool,
-    /// Run everything measured at this nice value, so that other work on the machine disturbs it less; below 0 needs root
+    /// Run everything measured at this nice value, so that other work on the machine disturbs it
+    /// less; below 0 needs root
     #[arg(long, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: Option<i32>,
 }
 
-/// Share of a closed-loop measurement that comes first and is not counted: connections open, pools fill.
+/// Share of a closed-loop measurement that comes first and is not counted: connections open, pools
+/// fill.
 const WARM_UP_FRAC: f64 = 0.2;
 
 pub async fn run(args: Args) -> Result<()> {

@@ -5,31 +5,15 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::Args;
 use super::closed::Run;
+use super::latency::Latency;
 use super::rival::{Kind, Rival};
 use crate::origin::Origin;
 
-/// Percentiles of one measurement, in us.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Latency {
-    pub(super) count: u64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
-}
-
-impl Latency {
-    /// From values in ns.
-    pub(super) fn of(histogram: &Histogram<u64>) -> Self {
-        let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        Self { count: histogram.len(), p50_us: us(0.5), p99_us: us(0.99) }
-    }
-}
-
-/// What a proxy added, against a direct measurement of the same minute, in us.
+/// Latency added by a proxy, against a direct measurement of the same minute, in us.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Added {
     pub(super) p50_us: f64,
@@ -42,7 +26,7 @@ impl Added {
     }
 }
 
-/// One peer in one round; what a direct measurement has no value for is `None`.
+/// One proxy in one round; values that a direct measurement lacks are `None`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Sample {
     pub(super) latency: Latency,
@@ -88,7 +72,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Everything a reader needs to judge the table.
+/// The table, the samples behind it and the conditions of the run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
@@ -106,7 +90,8 @@ pub(super) struct Report {
     against_baseline: Vec<Ratio>,
 }
 
-/// Medians over the rounds of this build's figure over the baseline's of the same round; 1 is equal.
+/// Medians over the rounds of this build's figure over the baseline's of the same round; 1 is
+/// equal.
 #[derive(Debug, Serialize)]
 struct Ratio {
     name: String,
@@ -234,7 +219,7 @@ fn show(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Median of what the samples have a value for.
+/// Median over the samples that have a value.
 fn median(samples: &[Sample], value: fn(&Sample) -> Option<f64>) -> Option<f64> {
     middle(samples.iter().filter_map(value).collect())
 }

@@ -1,4 +1,4 @@
-//! The proxies measured, and how each is started: one worker, kept-alive connections both ways, no
+//! The compared proxies and how each is started: one worker, kept-alive connections both ways, no
 //! retries, least connections.
 
 use std::fmt;
@@ -65,7 +65,7 @@ pub(super) struct Rival {
     pub(super) is_baseline: bool,
 }
 
-/// Where a proxy is started.
+/// The folder, round and cores that a proxy runs with.
 pub(super) struct TestBed<'a> {
     pub(super) folder: &'a Path,
     pub(super) round: usize,
@@ -140,7 +140,8 @@ impl Rival {
 
 fn haproxy(front: SocketAddr, engines: &[SocketAddr]) -> String {
     let servers: String = engines.iter().enumerate().map(|(n, engine)| format!("    server e{n} {engine}\n")).collect();
-    // http-no-delay sends each event at once; http-reuse shares upstream connections between clients.
+    // http-no-delay sends each event at once; http-reuse shares upstream connections between
+    // clients.
     format!(
         "global
     nbthread 1
@@ -165,7 +166,8 @@ backend engines
 
 fn nginx(front: SocketAddr, engines: &[SocketAddr]) -> String {
     let servers: String = engines.iter().map(|engine| format!("        server {engine} max_fails=0;\n")).collect();
-    // proxy_buffering off sends each event at once; keepalive and an empty Connection header keep upstream connections.
+    // proxy_buffering off sends each event at once; keepalive and an empty Connection header keep
+    // upstream connections.
     format!(
         "daemon off;
 worker_processes 1;

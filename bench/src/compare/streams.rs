@@ -11,15 +11,16 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::Args;
-use super::report::Latency;
+use super::latency::Latency;
 use crate::clock;
 use crate::http::{BodyDecoder, SseReader, parse_response};
 
-/// What the engine writes before the time of its write, and the digits of that time.
+/// The prefix of the time that the engine writes into each token, and the digits of that time.
 const MARK: &[u8] = b"@@";
 const DIGITS: usize = 19;
 
-/// Opens the streams one after the other within one gap between events, so that they do not tick together; `None` when streams are off.
+/// Opens the streams one after the other within one gap between events, so that they do not tick
+/// together; `None` when streams are off.
 pub(super) async fn run(args: &Args, address: SocketAddr) -> Result<Option<Latency>> {
     if args.streams == 0 {
         return Ok(None);

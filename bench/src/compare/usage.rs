@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// What the processes of one group have used.
+/// CPU time and memory of the processes of one group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usage {
     /// User plus system time since they started, in the kernel's ticks of 10 ms.
@@ -16,7 +16,8 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Sums over all processes of the group, from `/proc/PID/stat`; its fields are described in proc(5).
+    /// Sums over all processes of the group, from `/proc/PID/stat`; its fields are described in
+    /// proc(5).
     pub(super) fn of(group: u32) -> Result<Self> {
         // SAFETY: sysconf takes no pointers.
         let (ticks, page) = unsafe { (libc::sysconf(libc::_SC_CLK_TCK), libc::sysconf(libc::_SC_PAGESIZE)) };
@@ -62,14 +63,17 @@ pub(super) fn pin_self(cores: &[usize]) -> Result<()> {
 
 /// Keeps the coming process to `cores`; empty: no change.
 pub(super) fn pin(command: &mut Command, cores: Vec<usize>) -> &mut Command {
-    // SAFETY: the closure runs between fork and exec; it calls only sched_setaffinity and allocates nothing.
+    // SAFETY: the closure runs between fork and exec; it calls only sched_setaffinity and allocates
+    // nothing.
     unsafe { command.pre_exec(move || set_affinity(&cores)) }
 }
 
-/// Where Linux keeps the nice value of a session's scheduling group; see sched(7), "The autogroup feature".
+/// Where Linux keeps the nice value of a session's scheduling group; see sched(7), "The autogroup
+/// feature".
 const AUTOGROUP: &str = "/proc/self/autogroup";
 
-/// A nice value for this process and all it starts; the session's own comes back when this is dropped.
+/// A nice value for this process and all it starts; the session's own comes back when this is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Nice {
     /// The session's value before, where sessions have one.
@@ -81,7 +85,8 @@ impl Nice {
         // SAFETY: setpriority takes no pointers.
         let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
         ensure!(status == 0, "failed to set nice to {nice}: {}", std::io::Error::last_os_error());
-        // With autogroups a process's own value counts within its session only, and the session's counts against the others'.
+        // With autogroups a process's own value counts within its session only, and the session's
+        // counts against the others'.
         let before = std::fs::read_to_string(AUTOGROUP).ok();
         let before = before.and_then(|text| text.trim().rsplit(' ').next().map(str::to_owned));
         if before.is_some() {
@@ -108,7 +113,8 @@ fn set_affinity(cores: &[usize]) -> std::io::Result<()> {
     // SAFETY: an all-zero cpu_set_t is a valid, empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     for &core in cores {
-        // SAFETY: CPU_SET writes within `set`; the numbers come from `allowed_cores`, which stays below CPU_SETSIZE.
+        // SAFETY: CPU_SET writes within `set`; the numbers come from `allowed_cores`, which stays
+        // below CPU_SETSIZE.
         unsafe { libc::CPU_SET(core, &mut set) };
     }
     // SAFETY: `set` is readable and the size is its size.

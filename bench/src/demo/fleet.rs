@@ -22,10 +22,10 @@ const MIN_RELAYED_MS: f64 = 2.0;
 /// Time constant of the false engines' load measurement at full scale.
 const LOAD_WINDOW: Duration = Duration::from_secs(2);
 
-/// Conversations: so many that each is a small part of the load, because a conversation stays with its engine.
+/// Number of conversations. Each stays with its engine, so each has to be a small part of the load.
 const SESSIONS: u32 = 1_000_000;
 
-/// What is run.
+/// The deployment to run.
 pub(super) struct Site<'a> {
     pub(super) config: &'a Config,
     pub(super) scale: f64,
@@ -33,7 +33,7 @@ pub(super) struct Site<'a> {
     pub(super) seed: u64,
 }
 
-/// Where requests go.
+/// How requests are routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Routing {
     Planned,
@@ -74,7 +74,7 @@ impl Fleet {
         }
         config.control.listen = for_control[0];
         config.store.url = format!("http://{}", for_control[0]);
-        // With the configuration's own ports goes its own socket, so that `ilb status` finds the fleet where the file says.
+        // The configuration's own ports go with its own socket, so that `ilb status` finds the fleet where the file says.
         config.admin.socket = match has_free_ports {
             true => folder.join("control.sock"),
             false => std::path::absolute(&config.admin.socket).context("failed to find the folder of the socket")?,
@@ -291,7 +291,7 @@ fn write(file: &Path, config: &Config) -> Result<()> {
     std::fs::write(file, config.to_toml()).with_context(|| format!("failed to write {}", file.display()))
 }
 
-/// What a program wrote, to go with its failure.
+/// The log of a program, for the message about its failure.
 fn log(folder: &Path, name: &str) -> String {
     let path = folder.join(format!("{name}.log"));
     format!("{} holds:\n{}", path.display(), std::fs::read_to_string(&path).unwrap_or_default())
@@ -310,7 +310,7 @@ mod tests {
         assert!((after.capacity_rps - before.capacity_rps * 0.2).abs() < 1e-9);
         assert!((after.ttft_ms.value(18.0) - before.ttft_ms.value(90.0)).abs() < 1e-6);
         assert!((scaled.fleet.clusters[1].demand_rps[0] - 24.0).abs() < 1e-9);
-        // What is written is what is run.
+        // The written file is the configuration that runs.
         assert_eq!(config::parse(&scaled.to_toml()).expect("legal"), scaled);
     }
 

@@ -1,11 +1,14 @@
-//! The whole of ilb on one machine: false engines with distance between them, a control plane, a proxy for each cluster, load, a live table.
+//! The whole of ilb on one machine: false engines with distance between them, a control plane, a
+//! proxy for each cluster, load, a live table.
 //!
-//! Two fleets of the same engines run at the same time under the same arrivals: one follows the plan, in the other every request goes to
-//! the nearest engine that may serve it (its weights are pinned, everything else is the same). Side by side, both see the same machine; one
-//! after the other, they would not.
+//! Two fleets of the same engines run at the same time under the same arrivals: one follows the
+//! plan, in the other every request goes to the nearest engine that may serve it (its weights are
+//! pinned, everything else is the same). Side by side, both see the same machine; one after the
+//! other, they would not.
 //!
-//! A small machine cannot carry the rates of a fleet, so rates and capacities are scaled together. Latencies are not, and neither is
-//! what the plan decides, which depends on the ratio of load to capacity alone.
+//! A small machine cannot carry the rates of a fleet, so rates and capacities are scaled together.
+//! Latencies are not, and the plan does not change either: it depends on the ratio of load to
+//! capacity alone.
 
 mod fleet;
 mod table;
@@ -25,13 +28,15 @@ use crate::clock;
 use fleet::{Fleet, Routing, Site};
 use view::View;
 
-/// Run a configuration's whole fleet with false engines and show it live, beside the same fleet with nearest-only routing
+/// Run a configuration's whole fleet with false engines and show it live, beside the same fleet
+/// with nearest-only routing
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
     /// The configuration
     #[arg(short = 'c', long, value_name = "FILE", default_value = "examples/three-regions.toml")]
     config: PathBuf,
-    /// Share of the configuration's rates and capacities to run [default: what a third of this machine's cores can carry]
+    /// Share of the configuration's rates and capacities to run [default: what a third of this
+    /// machine's cores can carry]
     #[arg(long)]
     scale: Option<f64>,
     /// Stop after this long; without it, at ctrl-c
@@ -40,7 +45,7 @@ pub struct Args {
     /// Print each interval as a JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Where logs, sockets and snapshots go; what an earlier run left there is removed
+    /// Folder of logs, sockets and snapshots; files of an earlier run are removed
     #[arg(long, value_name = "DIR", default_value = "run/demo")]
     dir: PathBuf,
     /// Seed of the arrivals
@@ -57,11 +62,13 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Without a terminal to redraw, a block of this many intervals' distance.
 const INTERVALS_PER_BLOCK: u64 = 3;
 
-/// CPU time of one streamed token on its whole way: engine, relay, proxy and client. Measured with both fleets of the example at scale 0.4
-/// (10,000 tokens/s) on two cores of an AMD EPYC, Linux 6.18: 53 us.
+/// CPU time of one streamed token on its whole way: engine, relay, proxy and client. Measured with
+/// both fleets of the example at scale 0.4 (10,000 tokens/s) on two cores of an AMD EPYC, Linux
+/// 6.18: 53 us.
 const CPU_US_PER_TOKEN: f64 = 55.0;
 
-/// Share of the cores the demonstration plans to use; the rest absorbs bursts, so that delays come from the fleets and not from the machine.
+/// Share of the cores the demonstration plans to use; the rest absorbs bursts, so that delays come
+/// from the fleets and not from the machine.
 const CPU_FRAC: f64 = 0.35;
 
 pub async fn run(args: Args) -> Result<()> {
@@ -107,7 +114,7 @@ pub async fn run(args: Args) -> Result<()> {
             }
         }
     }
-    // Clients first: what they would see of a fleet that goes away is no failure of it.
+    // Clients stop first, so that they do not count the end of the fleet as failures.
     drop(load);
     Ok(())
 }
@@ -121,7 +128,7 @@ fn fitting_scale(config: &Config) -> f64 {
     let tokens_per_s: f64 = fleet.clusters.iter().map(tokens).sum();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
     let fitting = cores * CPU_FRAC * 1e6 / (2.0 * CPU_US_PER_TOKEN * tokens_per_s.max(1.0));
-    // Two digits are enough, and look like a choice.
+    // Two digits are precise enough.
     ((fitting * 100.0).floor() / 100.0).clamp(0.01, 1.0)
 }
 
@@ -129,7 +136,7 @@ fn fitting_scale(config: &Config) -> f64 {
 fn fresh(dir: &Path) -> Result<PathBuf> {
     let shown = dir.display();
     if dir.exists() {
-        // Only what a run made is removed: this folder's name comes from a command line.
+        // Only files of an earlier run are removed: this folder's name comes from a command line.
         ensure!(
             dir.join(MARK).is_file() || is_empty(dir),
             "{shown} holds something else; wanted an empty folder or an earlier run's"

@@ -9,7 +9,8 @@ use super::fleet::Fleet;
 use super::view::{EngineState, View};
 use super::window::{Sums, WINDOW_S, Weight};
 
-/// Replaces what is on the terminal: home, each line cleared to its end, and the rest of the screen. Lines are cut at the edge, not wrapped.
+/// Redraws the terminal: home, each line cleared to its end, then the rest of the screen. Lines are
+/// cut at the edge, not wrapped.
 pub(super) fn redraw(text: &str) -> Result<()> {
     let text = text.replace('\n', "\x1b[K\n");
     let mut out = std::io::stdout().lock();

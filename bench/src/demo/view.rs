@@ -1,4 +1,4 @@
-//! What is known of both fleets.
+//! The state of both fleets, for the table.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +15,8 @@ use super::window::{Sums, WINDOW_S, Weight, Window};
 use crate::load::Report;
 use crate::process;
 
-/// How long an engine or the control plane may take to tell its state; a stopped one must not stop the table.
+/// Time that an engine or the control plane has to report its state; a stopped one must not stop
+/// the table.
 const LOOK_TIMEOUT: Duration = Duration::from_millis(200);
 
 pub(super) struct View {
@@ -52,7 +53,7 @@ pub(super) struct Side {
     pub(super) generation: u64,
     /// The mean latency the plan expects.
     pub(super) objective_ms: Option<f64>,
-    /// Weights in force, by cluster, then class.
+    /// Effective weights, by cluster, then class.
     weights: Vec<BTreeMap<String, f64>>,
 }
 
@@ -171,7 +172,7 @@ impl Side {
         }
     }
 
-    /// Takes in one interval of one class.
+    /// Adds one interval of one class.
     pub(super) fn add(&mut self, (class, report): (ClassId, Report)) {
         for row in &report.targets {
             if let Some(cluster) = self.clusters.iter().position(|name| *name == row.name) {

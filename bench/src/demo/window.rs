@@ -18,11 +18,11 @@ struct Slice {
     total_ms: f64,
     failures: u64,
     engines: BTreeMap<String, u64>,
-    /// The weights in force, by engine.
+    /// Effective weights, by engine.
     weights: BTreeMap<String, f64>,
 }
 
-/// What one (cluster, class) saw in the window.
+/// The results of one (cluster, class) in the window.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     slices: VecDeque<Slice>,
@@ -75,7 +75,8 @@ impl Window {
         sums(windows.flat_map(|window| &window.slices))
     }
 
-    /// Published and achieved weights of every engine that had either. Each interval's weights count as often as requests ended in it.
+    /// Published and achieved weights of every engine that had either. Each interval's weights
+    /// count as often as requests ended in it.
     pub(super) fn weights(&self) -> Vec<Weight> {
         let mut found: BTreeMap<&String, (f64, f64)> = BTreeMap::new();
         let (mut ended, mut served) = (0.0, 0.0);

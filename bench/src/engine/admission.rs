@@ -9,10 +9,11 @@ use tokio::time::Instant;
 
 use crate::clock;
 
-/// Admits at most the capacity; what is above it waits its turn, first come first served.
+/// Admits at most the capacity; other requests wait, first come first served.
 ///
-/// Short bursts pass: the profile's own latencies already hold what waiting costs below capacity. So this is a bucket that refills at the
-/// capacity and holds as many requests as the load measurement averages over.
+/// Short bursts pass, because the profile's latencies already include the wait below capacity. So
+/// this is a bucket that refills at the capacity and holds as many requests as the load measurement
+/// averages over.
 pub(super) struct Admission {
     capacity_rps: f64,
     depth: f64,
@@ -29,7 +30,8 @@ struct State {
 /// Part of the bucket that is full at the start.
 const START_FRAC: f64 = 0.25;
 
-/// Longest queue: 1000 s at 100 requests/s. A longer one would only hold clients that have long gone.
+/// Longest queue: 1000 s at 100 requests/s. A longer one would only hold clients that have long
+/// gone.
 const MAX_WAITING: usize = 100_000;
 
 /// The queue holds [`MAX_WAITING`] requests.
@@ -44,7 +46,8 @@ impl Admission {
         Self { capacity_rps, depth, state, arrived: Notify::new() }
     }
 
-    /// `None`: go on at once. Otherwise go on when the receiver hears; dropping it leaves the queue.
+    /// `None`: start at once. Otherwise start when the receiver completes; dropping it leaves the
+    /// queue.
     pub(super) fn enter(&self, now: Instant) -> Result<Option<oneshot::Receiver<()>>, QueueFull> {
         if self.capacity_rps.is_infinite() {
             return Ok(None);
@@ -78,7 +81,8 @@ impl Admission {
         }
     }
 
-    /// Lets in whom credit allows and says when the next is due; `None` when nobody waits.
+    /// Admits requests as far as the credit allows and returns when the next is due; `None` when
+    /// none waits.
     fn turn(&self, now: Instant) -> Option<Duration> {
         let mut state = self.state.borrow_mut();
         self.refill(&mut state, now);

@@ -20,7 +20,7 @@ pub(super) enum Endpoint {
     Completions,
 }
 
-/// What is asked for.
+/// A parsed request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) endpoint: Endpoint,
@@ -32,7 +32,7 @@ pub(super) struct Call {
     pub(super) prompt_tokens: u32,
 }
 
-/// A request the engine cannot serve, as OpenAI's API tells it.
+/// The error object of OpenAI's API for a request that the engine cannot serve.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: u16,

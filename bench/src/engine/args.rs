@@ -12,7 +12,8 @@ use super::Pace;
 
 /// Start a false engine, either from a configuration or from knots given here
 ///
-/// Example: ilb-bench engine --listen 127.0.0.1:18001 --capacity-rps 100 --ttft 0:120,50:150,100:900 --tbot 0:8,100:20
+/// Example: ilb-bench engine --listen 127.0.0.1:18001 --capacity-rps 100 --ttft
+/// 0:120,50:150,100:900 --tbot 0:8,100:20
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
     /// Take address, models and profile from this configuration; needs --engine
@@ -24,7 +25,8 @@ pub struct Args {
     /// Address to listen on [default: the engine's in the configuration, else 127.0.0.1:18001]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<SocketAddr>,
-    /// What the engine calls itself in x-engine and system_fingerprint [default: the engine's name, else "engine"]
+    /// The name of the engine in x-engine and system_fingerprint [default: the engine's name, else
+    /// "engine"]
     #[arg(long)]
     pub name: Option<String>,
     /// Model served; repeat for several [default: the engine's models, else "demo"]
@@ -42,10 +44,12 @@ pub struct Args {
     /// Fixed time to first token, in ms, whatever the load: shorthand for --ttft 0:N
     #[arg(long, value_name = "MS", conflicts_with = "ttft")]
     pub prefill_ms: Option<f64>,
-    /// Multiplies the load axis: at 0.2 an engine of 100 requests/s is full at 20, with the latencies it would have at 100
+    /// Multiplies the load axis: at 0.2 an engine of 100 requests/s is full at 20, with the
+    /// latencies it would have at 100
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
-    /// Time constant of the load measurement [default: 2s divided by --scale, so that it averages over as many requests]
+    /// Time constant of the load measurement [default: 2s divided by --scale, so that it averages
+    /// over as many requests]
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub load_window: Option<Duration>,
     /// Answer everything at once and never queue: for measuring what stands in front of it
@@ -69,7 +73,8 @@ pub(super) struct Settings {
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 18001);
 
-/// At full scale, long enough to smooth Poisson arrivals at 100 requests/s to 5 %, short enough to follow a load step within seconds.
+/// At full scale, long enough to smooth Poisson arrivals at 100 requests/s to 5 %, short enough to
+/// follow a load step within seconds.
 const LOAD_WINDOW: Duration = Duration::from_secs(2);
 
 impl Args {
@@ -113,7 +118,8 @@ impl Args {
     }
 }
 
-/// Without a configuration: a small engine whose latencies do not depend on load, or one that costs no time at all.
+/// Without a configuration: a small engine whose latencies do not depend on load, or one that costs
+/// no time at all.
 fn default_profile(is_instant: bool) -> Result<Profile> {
     let (capacity_rps, ttft_ms, tbot_ms) = if is_instant { (f64::INFINITY, 0.0, 0.0) } else { (100.0, 50.0, 10.0) };
     Ok(Profile {

@@ -11,7 +11,8 @@
 //! {"kind":"unhealthy"}                                     answer 503 on /health alone
 //! ```
 //!
-//! replaces the fault before it. `"count":N` ends `stall`, `reset`, `close` and `status` after N requests. `DELETE /fault` ends any.
+//! replaces the fault before it. `"count":N` ends `stall`, `reset`, `close` and `status` after N
+//! requests. `DELETE /fault` ends any.
 
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -35,21 +36,21 @@ pub(super) enum Break {
     Close,
 }
 
-/// What happens to one request.
+/// The fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Break { how: Break, after_tokens: u32 },
     Status { status: u16, retry_after_s: Option<u64> },
 }
 
-/// The fault in force.
+/// The active fault.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     active: Option<(Command, Instant)>,
 }
 
 impl Faults {
-    /// Errors: what is wrong with the command, for its sender.
+    /// Errors: the mistake in the command, for its sender.
     pub(super) fn set(&mut self, body: &[u8], now: Instant) -> Result<(), String> {
         let command: Command = serde_json::from_slice(body).map_err(|error| format!("no such fault: {error}"))?;
         match &command {
@@ -91,7 +92,7 @@ impl Faults {
         Some(fault)
     }
 
-    /// What latencies are multiplied by at `now`; >= 1.
+    /// Factor on latencies at `now`; >= 1.
     pub(super) fn slowness(&self, now: Instant) -> f64 {
         match &self.active {
             Some((Command::Slow { factor, over_ms }, since)) => {

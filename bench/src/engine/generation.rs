@@ -1,7 +1,9 @@
 //! One answer: wait, prefill, tokens.
 
 use std::future::pending;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::info;
 
 use super::api::{Call, Refusal};
@@ -59,6 +61,16 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// An admitted request and how its answer is to end.
+struct Generation<'e> {
+    call: &'e Call,
+    arrived: Instant,
+    /// How the answer breaks off, and after how many tokens.
+    broken: Option<(Break, u32)>,
+    running: Counted<'e>,
+    voice: Voice<'e>,
+}
+
 impl Engine {
     /// Serves one call, and records when its client goes before the end.
     pub(super) async fn answer(&self, call: &Call, client: &mut Client<'_>) -> Result<After, Gone> {
@@ -78,17 +90,12 @@ impl Engine {
         let arrived = clock::now();
         let fault = self.faults.borrow_mut().next();
         if let Some(Fault::Status { status, retry_after_s }) = fault {
-            let refusal = Refusal { status, kind: "overloaded_error", code: None, message: "fault on command".to_owned() };
-            self.metrics.borrow_mut().refuse();
-            reply::refusal(&mut client.out, &refusal, &self.settings.name, retry_after_s);
-            client.flush().await?;
-            return Ok(After::KeepAlive);
+            return self.fail_on_command(status, retry_after_s, client).await;
         }
         let broken = match fault {
             Some(Fault::Break { how, after_tokens }) => Some((how, after_tokens)),
             _ => None,
         };
-
         match self.admission.enter(arrived) {
             Ok(None) => (),
             Ok(Some(turn)) => {
@@ -104,36 +111,68 @@ impl Engine {
         }
 
         let started = clock::now();
-        // Read before it is counted: a Poisson arrival sees the average load, and itself is no part of it.
+        // The load is read before this request is counted: a Poisson arrival sees the average load
+        // and is itself no part of it.
         let load_rps = self.load_rps(started);
         self.meter.borrow_mut().record(started);
         let slowness = self.faults.borrow().slowness(started);
-        let pace = &self.settings.pace;
-        let mut running = Counted::running(self, call.prompt_tokens);
+        let ttft = self.settings.pace.ttft(load_rps).mul_f64(slowness);
+        let running = Counted::running(self, call.prompt_tokens);
         let voice = Voice { number, created: self.started_at, model: &self.models_json[call.model], engine: &self.name_json };
-        let mut due = started + pace.ttft(load_rps).mul_f64(slowness);
-
-        if !call.is_stream {
-            if let Some((how, _)) = broken {
-                client.sleep_until(due).await?;
-                return breaks(how, client).await;
-            }
-            due += pace.tbot(load_rps).mul_f64(slowness * f64::from(call.output_tokens));
-            client.sleep_until(due).await?;
-            running.generate(call.output_tokens);
-            reply::answer(&mut client.out, &self.settings.name, call, voice, self.stamp());
-            client.flush().await?;
-            self.metrics.borrow_mut().finish(clock::now() - arrived);
-            return Ok(After::KeepAlive);
+        let generation = Generation { call, arrived, broken, running, voice };
+        if call.is_stream {
+            return self.stream(generation, started + ttft, client, sent_tokens).await;
         }
+        let tokens = self.settings.pace.tbot(load_rps).mul_f64(slowness * f64::from(call.output_tokens));
+        self.answer_whole(generation, started + ttft, tokens, client).await
+    }
 
+    /// Refuses a request with the status that a fault asks for.
+    async fn fail_on_command(&self, status: u16, retry_after_s: Option<u64>, client: &mut Client<'_>) -> Result<After, Gone> {
+        let refusal = Refusal { status, kind: "overloaded_error", code: None, message: "fault on command".to_owned() };
+        self.metrics.borrow_mut().refuse();
+        reply::refusal(&mut client.out, &refusal, &self.settings.name, retry_after_s);
+        client.flush().await?;
+        Ok(After::KeepAlive)
+    }
+
+    /// Answers in one piece, when the last token is due: `tokens` after the first at `due`.
+    async fn answer_whole(
+        &self,
+        mut generation: Generation<'_>,
+        due: Instant,
+        tokens: Duration,
+        client: &mut Client<'_>,
+    ) -> Result<After, Gone> {
+        if let Some((how, _)) = generation.broken {
+            client.sleep_until(due).await?;
+            return breaks(how, client).await;
+        }
+        client.sleep_until(due + tokens).await?;
+        let call = generation.call;
+        generation.running.generate(call.output_tokens);
+        reply::answer(&mut client.out, &self.settings.name, call, generation.voice, self.stamp());
+        client.flush().await?;
+        self.metrics.borrow_mut().finish(clock::now() - generation.arrived);
+        Ok(After::KeepAlive)
+    }
+
+    /// Streams token by token, the first one at `due`.
+    async fn stream(
+        &self,
+        mut generation: Generation<'_>,
+        mut due: Instant,
+        client: &mut Client<'_>,
+        sent_tokens: &mut u32,
+    ) -> Result<After, Gone> {
+        let Generation { call, arrived, broken, .. } = generation;
         if let Some((how, 0)) = broken {
             return breaks(how, client).await;
         }
         // As with real engines, the head comes before prefill: it is no sign of a first token.
         reply::stream_head(&mut client.out, &self.settings.name);
         client.flush().await?;
-        let mut events = Events::new(call.endpoint, voice);
+        let mut events = Events::new(call.endpoint, generation.voice);
         let mut before = arrived;
         for index in 0..call.output_tokens {
             client.sleep_until(due).await?;
@@ -147,16 +186,17 @@ impl Engine {
             before = now;
             events.token(&mut client.out, index, self.stamp());
             client.flush().await?;
-            running.generate(1);
+            generation.running.generate(1);
             *sent_tokens = index + 1;
             if let Some((how, after_tokens)) = broken
                 && after_tokens == index + 1
             {
                 return breaks(how, client).await;
             }
-            due += pace.tbot(self.load_rps(now)).mul_f64(self.faults.borrow().slowness(now));
+            due += self.settings.pace.tbot(self.load_rps(now)).mul_f64(self.faults.borrow().slowness(now));
         }
-        // The end of the text is a token too, so a request of n tokens takes n gaps, as in `Profile::latency_ms`.
+        // The end of the text is a token too, so a request of n tokens takes n gaps, as in
+        // `Profile::latency_ms`.
         client.sleep_until(due).await?;
         events.end(&mut client.out, call);
         client.flush().await?;
@@ -164,7 +204,7 @@ impl Engine {
         Ok(After::KeepAlive)
     }
 
-    fn load_rps(&self, now: tokio::time::Instant) -> f64 {
+    fn load_rps(&self, now: Instant) -> f64 {
         self.meter.borrow().rate_rps(now)
     }
 

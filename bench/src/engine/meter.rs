@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 /// Exponentially weighted arrival rate.
 ///
-/// The weight of an arrival decays with the time constant `window`. The first seconds are corrected for the time before the first
-/// arrival, which would otherwise count as idle.
+/// The weight of an arrival decays with the time constant `window`. The first seconds are corrected
+/// for the time before the first arrival, which would otherwise count as idle.
 #[derive(Clone, Debug)]
 pub(super) struct LoadMeter {
     window_s: f64,
@@ -16,7 +16,8 @@ pub(super) struct LoadMeter {
     first: Option<Instant>,
 }
 
-/// Share of the window that is trusted at the least: with less, one arrival would look like a burst.
+/// Smallest share of the window that a rate is computed over: in less, one arrival looks like a
+/// burst.
 const MIN_AGE_FRAC: f64 = 0.25;
 
 impl LoadMeter {

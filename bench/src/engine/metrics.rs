@@ -1,4 +1,5 @@
-//! What the engine counts, under vLLM's metric names, so that a scraper written for vLLM reads it.
+//! Counters of the engine, under vLLM's metric names, so that a scraper written for vLLM reads
+//! them.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,7 +11,7 @@ const TTFT_BOUNDS_S: [f64; 14] = [0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.1, 0.2
 const TBOT_BOUNDS_S: [f64; 12] = [0.001, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0];
 const TOTAL_BOUNDS_S: [f64; 12] = [0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0];
 
-/// Key-value cache of the engine, in tokens: what one large GPU holds beside a mid-sized model.
+/// KV cache of the engine, in tokens: as much as one large GPU holds beside a mid-sized model.
 const KV_CACHE_TOKENS: f64 = 500_000.0;
 
 /// Cumulative histogram in Prometheus' sense.

@@ -1,9 +1,11 @@
-//! A false engine: OpenAI's API over HTTP/1.1, with latencies that follow a profile at its present load.
+//! A false engine: OpenAI's API over HTTP/1.1, with latencies that follow a profile at its present
+//! load.
 //!
-//! It generates nothing and needs next to no CPU, so that a whole fleet runs beside what is measured. What is real about it is what a
-//! router has to deal with: time to first token and between tokens that grow with load, a queue that builds up above capacity,
-//! generation that stops when the client goes, and faults on command. Load and latencies are those of the profile's own time: a
-//! scaled engine (`--scale 0.2`) is full at a fifth of the profile's rate and keeps the profile's milliseconds.
+//! It generates nothing and needs little CPU, so that a whole fleet runs beside the measured
+//! programs. Real are the parts that a router depends on: time to first token and between tokens
+//! that grow with load, a queue that grows above capacity, generation that stops when the client
+//! leaves, and faults on command. Load and latencies keep the profile's time scale: a scaled engine
+//! (`--scale 0.2`) is full at a fifth of the profile's rate and keeps the profile's milliseconds.
 
 mod admission;
 mod api;

@@ -33,7 +33,8 @@ impl Pace {
         Duration::from_secs_f64(self.profile.tbot_ms.value(self.within(load_rps)) / 1e3)
     }
 
-    /// On the profile's axis. What the engine works on never exceeds its capacity: the rest waits in its queue, in real time.
+    /// Load on the profile's axis. It never exceeds the capacity: other requests wait in the queue,
+    /// in real time.
     fn within(&self, load_rps: f64) -> f64 {
         (load_rps / self.scale).min(self.profile.capacity_rps)
     }

@@ -4,17 +4,18 @@ use std::io::Write;
 
 use super::api::{Call, Endpoint, Refusal};
 
-/// Words of the generated text: token i is word i, modulo their number, so that an answer is known from its length alone.
+/// Words of the generated text. Token i is word i modulo their number, so the length alone
+/// determines an answer.
 const WORDS: [&str; 16] = [
     "the", "river", "runs", "past", "seven", "old", "mills", "and", "each", "wheel", "turns", "at", "its", "own", "slow", "pace",
 ];
 
-/// What one answer says of itself.
+/// The fields of an answer that identify it.
 #[derive(Clone, Copy)]
 pub(super) struct Voice<'a> {
     pub(super) number: u64,
     pub(super) created: u64,
-    /// Both as JSON strings, quotes included.
+    /// Model and engine are JSON strings, quotes included.
     pub(super) model: &'a str,
     pub(super) engine: &'a str,
 }

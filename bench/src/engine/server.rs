@@ -28,7 +28,8 @@ const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes kept of requests that arrive while one is answered; a client that sends more has to wait.
 const MAX_PIPELINED_BYTES: usize = 64 * 1024;
 
-/// How long an idle connection is kept: vLLM's and SGLang's own 5 s, so that routers meet the closes they will meet there.
+/// How long an idle connection is kept: vLLM's and SGLang's own 5 s, so that routers meet the
+/// closes they will meet there.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// How long a client may take to read what was written before it counts as gone.
@@ -92,7 +93,7 @@ pub(super) async fn serve(listener: TcpListener, engine: Rc<Engine>) -> anyhow::
     }
 }
 
-/// What becomes of a connection after an answer.
+/// The state of a connection after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     KeepAlive,
@@ -100,7 +101,7 @@ pub(super) enum After {
     Reset,
 }
 
-/// The client's side of one connection while an answer is made.
+/// The client side of one connection while the engine answers.
 pub(super) struct Client<'s> {
     reader: ReadHalf<'s>,
     writer: WriteHalf<'s>,
@@ -113,9 +114,9 @@ pub(super) struct Client<'s> {
 pub(super) struct Gone;
 
 impl Client<'_> {
-    /// Sends what is in `out`.
+    /// Sends the bytes in `out`.
     pub(super) async fn flush(&mut self) -> Result<(), Gone> {
-        // The socket nearly always takes it whole; only when it does not is a timer needed.
+        // The socket nearly always takes everything at once; only otherwise is a timer needed.
         let sent = match self.writer.try_write(&self.out) {
             Ok(sent) => sent,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
@@ -131,7 +132,8 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Waits for `event`, unless the client goes first. A client that closes its sending side counts as gone, as with real engines.
+    /// Waits for `event`, unless the client leaves first. A client that closes its sending side
+    /// counts as gone, as with real engines.
     pub(super) async fn unless_gone<T>(&mut self, event: impl Future<Output = T>) -> Result<T, Gone> {
         tokio::pin!(event);
         loop {

@@ -43,8 +43,8 @@ impl BodyDecoder {
         Self { state }
     }
 
-    /// Moves what belongs to the body from `input` to the end of `payload`, framing removed. True when the body has ended; what is
-    /// left in `input` then belongs to the next message.
+    /// Moves what belongs to the body from `input` to the end of `payload`, framing removed. True
+    /// when the body has ended; what is left in `input` then belongs to the next message.
     pub fn decode(&mut self, input: &mut BytesMut, payload: &mut BytesMut) -> Result<bool, HttpError> {
         loop {
             self.state = match self.state {
@@ -92,7 +92,7 @@ impl BodyDecoder {
         }
     }
 
-    /// What the peer's close means now: the end of the body, or [`HttpError::Cut`].
+    /// Handles the peer's close: the end of the body, or [`HttpError::Cut`].
     pub fn close(&self) -> Result<(), HttpError> {
         match self.state {
             State::Done | State::UntilClose => Ok(()),

@@ -2,7 +2,8 @@
 
 use super::{Framing, HttpError};
 
-/// Longest head accepted: far above what clients and engines send, and small enough to stop a peer that never ends its head.
+/// Longest head accepted: far above what clients and engines send, and small enough to stop a peer
+/// that never ends its head.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Most header fields accepted; the usual limit of web servers is 100.
@@ -16,7 +17,7 @@ pub enum Method {
     Other,
 }
 
-/// What a server has to know of a request before its body.
+/// The parts of a request head that a server needs before the body.
 #[derive(Debug)]
 pub struct RequestHead {
     pub method: Method,
@@ -27,7 +28,7 @@ pub struct RequestHead {
     pub expects_continue: bool,
 }
 
-/// What a client has to know of a response before its body.
+/// The parts of a response head that a client needs before the body.
 #[derive(Debug)]
 pub struct ResponseHead {
     pub status: u16,
@@ -73,7 +74,8 @@ pub fn parse_request(input: &[u8], mut field: impl FnMut(&str, &[u8])) -> Result
 
 /// Parses a response head at the start of `input`; `None` when it is not complete yet.
 ///
-/// `field` sees every header field. The second value is the head's length in bytes. The request is taken to be no HEAD.
+/// `field` sees every header field. The second value is the head's length in bytes. The request is
+/// taken to be no HEAD.
 pub fn parse_response(input: &[u8], mut field: impl FnMut(&str, &[u8])) -> Result<Option<(ResponseHead, usize)>, HttpError> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut response = httparse::Response::new(&mut fields);

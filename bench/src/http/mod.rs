@@ -1,4 +1,5 @@
-//! HTTP/1.1 messages and server-sent events, as much as a false engine and a measuring client need. No IO: bytes in, messages out.
+//! The parts of HTTP/1.1 and server-sent events that a false engine and a measuring client need. No
+//! IO: bytes in, messages out.
 
 mod body;
 mod head;
@@ -10,7 +11,7 @@ pub use sse::{Event, SseReader};
 
 use thiserror::Error;
 
-/// Why bytes are no HTTP/1.1 message.
+/// The reason why bytes are no HTTP/1.1 message.
 #[derive(Debug, Error)]
 pub enum HttpError {
     #[error("malformed head: {0}")]

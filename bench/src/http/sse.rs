@@ -4,7 +4,8 @@ use bytes::{Bytes, BytesMut};
 
 /// Cuts a body into the `data` of its events, wherever the reads were cut.
 ///
-/// Reads what engines send: each event's data on one line, lines ended by `\n` or `\r\n`, `event:` fields kept apart, comments dropped.
+/// Reads the form that engines send: data on one line, lines that end with `\n` or `\r\n`, `event:`
+/// fields kept apart, comments dropped.
 #[derive(Debug, Default)]
 pub struct SseReader {
     line: BytesMut,

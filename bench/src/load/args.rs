@@ -9,7 +9,8 @@ use clap::Parser;
 
 /// Load one or several proxies or engines with streaming requests
 ///
-/// Example: ilb-bench load --target a=http://127.0.0.1:8081@90 --target b=http://127.0.0.1:8082@120 --duration 60s --json
+/// Example: ilb-bench load --target a=http://127.0.0.1:8081@90 --target b=http://127.0.0.1:8082@120
+/// --duration 60s --json
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
     /// Where to send, with a rate of its own; repeat for several
@@ -36,7 +37,8 @@ pub struct Args {
     /// Bytes of each prompt
     #[arg(long, default_value_t = 256)]
     pub(super) prompt_bytes: usize,
-    /// Conversations; each request belongs to one of them, drawn at random, and names it in x-session-id. 0: none
+    /// Conversations; each request belongs to one of them, drawn at random, and names it in
+    /// x-session-id. 0: none
     #[arg(long, default_value_t = 256)]
     pub(super) sessions: u64,
     /// Seed of arrivals and conversations

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::http::{BodyDecoder, Event, ResponseHead, SseReader, parse_response};
 use router_user::rng::Rng;
 
-/// Why a request got no whole answer.
+/// The reason why a request got no whole answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Failure {
     Connect,
@@ -53,7 +53,7 @@ impl Serialize for Failure {
     }
 }
 
-/// What came of one request. Times are counted from when it was due.
+/// The result of one request. Times count from when it was due.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) failure: Option<Failure>,
@@ -64,7 +64,7 @@ pub(super) struct Outcome {
     pub(super) is_reconnected: bool,
 }
 
-/// What one request asks.
+/// The content of one request.
 #[derive(Debug)]
 pub(super) struct Prompt {
     session: Option<u64>,
@@ -139,7 +139,8 @@ impl Pool {
         let work = async {
             let (mut stream, is_reused) = self.connection(target).await?;
             match answer(&mut stream, &request, args, from, &mut outcome).await {
-                // A server may close an idle connection at the moment it is used again; then nothing was answered, and a new one is tried.
+                // A server may close an idle connection at the moment it is used again; then
+                // nothing was answered, and a new one is tried.
                 Err(Failure::NoReply) if is_reused => {
                     outcome.is_reconnected = true;
                     stream = connect(target).await?;

@@ -1,7 +1,9 @@
-//! Open-loop load: requests leave when they are due, whether or not earlier ones have been answered.
+//! Open-loop load: requests leave when they are due, whether or not earlier ones have been
+//! answered.
 //!
-//! Every latency is counted from the moment a request was due, not from when it could be sent, so a stall of the client or of what it
-//! loads is measured and not hidden; requests that left late are counted. Arrivals are Poisson, from a seed.
+//! Every latency is counted from the moment a request was due, not from when it could be sent, so a
+//! stall of the client or of what it loads is measured and not hidden; requests that left late are
+//! counted. Arrivals are Poisson, from a seed.
 
 mod args;
 mod client;
@@ -24,7 +26,8 @@ use record::Record;
 pub use record::Summary;
 pub use report::{Kind, Report, Row, Share};
 
-/// Arrivals whose timer may fire early by this much instead of late: half of the timer's granularity of 1 ms.
+/// Arrivals whose timer may fire early by this much instead of late: half of the timer's
+/// granularity of 1 ms.
 const TIMER_LAG: Duration = Duration::from_micros(500);
 
 /// One target under load.
@@ -36,7 +39,8 @@ struct Stream {
     total: RefCell<Record>,
 }
 
-/// Sends until the duration is over or the process is told to stop, waits for the answers, and reports.
+/// Sends until the duration is over or the process is told to stop, waits for the answers, and
+/// reports.
 pub async fn run(args: Args) -> Result<()> {
     let targets = args.targets().await?;
     let args = Rc::new(args);

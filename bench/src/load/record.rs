@@ -1,4 +1,4 @@
-//! What was seen, as histograms and counts.
+//! Results of requests, as histograms and counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{Failure, Outcome};
 
-/// Largest latency told apart, in us: an hour.
+/// Largest recorded latency, in us: an hour.
 const MAX_US: u64 = 3_600_000_000;
 
 /// A value is recorded to three significant digits.
@@ -88,7 +88,8 @@ impl Record {
         Self { late_after: Some(late_after), ..Self::default() }
     }
 
-    /// A request that was sent `late` after it was due. Latencies of failed requests are not mixed with those of whole answers.
+    /// A request that was sent `late` after it was due. Latencies of failed requests are not mixed
+    /// with those of whole answers.
     pub(super) fn note(&mut self, late: Duration, outcome: &Outcome) {
         self.ended += 1;
         self.lateness.record(late);

@@ -32,11 +32,11 @@ pub enum Kind {
     Summary,
 }
 
-/// One target. Requests count where they end: what is still open is in `in_flight` and in nothing else.
+/// One target. A request counts when it ends; an open one is in `in_flight` alone.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Row {
     pub name: String,
-    /// What was asked for.
+    /// The configured rate.
     pub rate_rps: f64,
     /// Requests that ended, however they did.
     pub ended: u64,

@@ -1,8 +1,9 @@
 //! `ilb-bench plan`: how fast and how calm the planner is, on a synthetic fleet that lives on.
 //!
-//! Each tick takes measured demand and distances with noise, plans from the weights in force, checks the certificate, accounts for
-//! every weight, and publishes only what the production rule publishes. Then the largest region is lost. Times are wall-clock times
-//! of all of that; the machine and its load belong beside every figure.
+//! Each tick takes measured demand and distances with noise, plans from the weights in force,
+//! checks the certificate, accounts for every weight, and publishes only what the production rule
+//! publishes. Then the largest region is lost. Times are wall-clock times of all of that; the
+//! machine and its load belong beside every figure.
 
 mod report;
 pub(crate) mod world;
@@ -31,7 +32,8 @@ const LEAST_WEIGHT: f64 = 1e-3;
 /// Ticks within which a weight that turns round by more than [`REVERSAL_FRAC`] counts as flapping.
 const REVERSAL_TICKS: usize = 10;
 const REVERSAL_FRAC: f64 = 0.01;
-/// Clusters x engines x classes above which the plain linear program is left out: it is there to compare churn, not speed.
+/// Clusters x engines x classes above which the plain linear program is left out: it is there to
+/// compare churn, not speed.
 const PLAIN_LIMIT: usize = 20_000;
 /// Time for the solves of one plan.
 const BUDGET: Duration = Duration::from_secs(60);
@@ -47,13 +49,14 @@ pub struct Args {
     engines: u16,
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     classes: u16,
-    /// Engines of one region, kind and model are identical; without it each is at a distance of its own
+    /// Engines of one region, kind and model are identical; without it each is at a distance of its
+    /// own
     #[arg(long)]
     pooled: bool,
     /// Demand of everybody together as a share of all capacity, above 0 to 2
     #[arg(long, default_value_t = 0.7)]
     load: f64,
-    /// How many plans after the first
+    /// Plans after the first
     #[arg(long, default_value_t = 40)]
     ticks: u32,
     #[arg(long, default_value_t = 1)]

@@ -1,4 +1,4 @@
-//! What a run of `ilb-bench plan` came to.
+//! The report of a run of `ilb-bench plan`.
 
 use std::fmt;
 
@@ -39,11 +39,13 @@ pub struct Report {
     pub unexplained: usize,
     pub rounds_max: u32,
     pub components: u32,
-    /// The plain linear program beside it, where the fleet is small enough: it sees every noise and takes every plan.
+    /// The plain linear program beside it, where the fleet is small enough: it sees every noise and
+    /// takes every plan.
     pub plain_churn_mean: Option<f64>,
     pub plain_churn_max: Option<f64>,
     pub plain_reversals: Option<u32>,
-    /// Mean latency of the calm weights over that of the plain program's, under the true distances, less 1.
+    /// Mean latency of the calm weights over that of the plain program's, under the true distances,
+    /// less 1.
     pub cost_over_plain_mean: Option<f64>,
     #[serde(skip)]
     warm_ms: Vec<f64>,

@@ -9,14 +9,14 @@ use router_user::rng::Rng;
 /// Regions of the world, and kinds of accelerator; a region has engines of every kind.
 const REGIONS: usize = 12;
 const KINDS: usize = 3;
-/// How much slower each kind answers than the next faster one.
+/// Factor by which each kind is slower than the next faster one.
 const SLOWER: f64 = 1.25;
 /// Classes that share a model: two of them, so that engines are shared too.
 const CLASSES_PER_MODEL: usize = 2;
 /// Round trip across the whole map, in ms, and inside a region.
 const WORLD_RTT_MS: f64 = 250.0;
 const REGION_RTT_MS: f64 = 1.0;
-/// How fast demand forgets: the correlation of a tick with the next.
+/// Correlation of the demand of one tick with the next.
 const MEMORY: f64 = 0.9;
 /// Spread of the noise: of demand around its mean, and of a measured round-trip time.
 const DEMAND_NOISE: f64 = 0.02;
@@ -110,7 +110,8 @@ impl World {
         self.fleet.clusters.iter().zip(self.demand_noise.chunks(classes)).map(of_cluster).collect()
     }
 
-    /// Round-trip times as measured in this tick: by region, since what noise they have is the path's.
+    /// Round-trip times as measured in this tick: by region, since what noise they have is the
+    /// path's.
     pub(crate) fn rtt_ms(&mut self) -> Vec<Vec<f64>> {
         let regions = self.regions;
         let mut measured = self.fleet.rtt_ms.clone();
@@ -146,7 +147,8 @@ fn engine(nth: usize, regions: usize, models: usize) -> Engine {
     }
 }
 
-/// TTFT and TBOT that are flat at first and bend upwards near saturation, as eight knots of `1 + rho / 2 + rho^4 / (1 - rho) / 10`.
+/// TTFT and TBOT that are flat at first and bend upwards near saturation, as eight knots of `1 +
+/// rho / 2 + rho^4 / (1 - rho) / 10`.
 fn profile(kind: usize, capacity_rps: f64) -> Profile {
     let shape = |rho: f64| 1.0 + rho / 2.0 + rho.powi(4) / (1.0 - rho) / 10.0;
     let loads = [0.0, 0.3, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98];

@@ -11,7 +11,7 @@ const REQUIREMENTS: &str = include_str!("../../real-engine/requirements.txt");
 const WRITE_MODEL: &str = include_str!("../../real-engine/write_model.py");
 const SERVE: &str = include_str!("../../real-engine/serve.py");
 
-/// What an engine is started from.
+/// The files that an engine is started from.
 #[derive(Clone, Debug)]
 pub struct Installed {
     pub python: PathBuf,

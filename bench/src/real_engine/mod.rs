@@ -1,6 +1,8 @@
-//! Real engines: llama.cpp's own HTTP server on a small model with random weights, both installed here.
+//! Real engines: llama.cpp's own HTTP server on a small model with random weights, both installed
+//! here.
 //!
-//! The text is nonsense; scheduling, batching, HTTP and event streams are those of a server that people run. See bench/real-engine/README.md.
+//! The text is nonsense; scheduling, batching, HTTP and event streams are those of a server that
+//! people run. See bench/real-engine/README.md.
 
 mod install;
 
@@ -20,7 +22,8 @@ pub use install::{Installed, install};
 /// The name the engines serve their model under.
 pub const MODEL: &str = "river";
 
-/// Install llama.cpp and a tiny model, start two engines and ilb in front of them, and leave them running
+/// Install llama.cpp and a tiny model, start two engines and ilb in front of them, and leave them
+/// running
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
     /// Where to install, and where logs and sockets go
@@ -76,7 +79,7 @@ pub async fn front(site: &Site<'_>) -> Result<Child> {
     Ok(child)
 }
 
-/// What a program wrote, to go with its failure.
+/// The log of a program, for the message about its failure.
 fn log(folder: &Path, name: &str) -> String {
     let path = folder.join(format!("{name}.log"));
     format!("{} holds:\n{}", path.display(), std::fs::read_to_string(&path).unwrap_or_default())
