@@ -54,13 +54,13 @@ async fn metric(address: SocketAddr, name: &str) -> f64 {
     line.rsplit(' ').next().expect("a value").parse().expect("a number")
 }
 
-/// Time until the metric is as wanted.
-async fn until(address: SocketAddr, name: &str, wanted: impl Fn(f64) -> bool) -> Duration {
+/// Waits until the metric is as wanted.
+async fn until(address: SocketAddr, name: &str, wanted: impl Fn(f64) -> bool) {
     let start = clock::now();
     loop {
         let found = metric(address, name).await;
         if wanted(found) {
-            return clock::now() - start;
+            return;
         }
         assert!(clock::now() - start < PATIENCE, "{name} is still {found} after {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -74,7 +74,7 @@ fn run(test: impl Future<Output = ()>) {
 #[test]
 fn a_client_that_goes_during_prefill_stops_its_request_at_once() {
     run(async {
-        let (_engine, address) = engine(&["--prefill-ms", "30000"]).await;
+        let (_engine, address) = engine(&["--prefill-ms", "3600000"]).await;
         for (gone, is_reset) in [(1.0, false), (2.0, true)] {
             let client = chat(address, 10).await;
             until(address, "vllm:num_requests_running", |running| running == 1.0).await;
@@ -82,8 +82,8 @@ fn a_client_that_goes_during_prefill_stops_its_request_at_once() {
                 reset_on_close(&client).expect("linger");
             }
             drop(client);
-            // Far below the prefill of 30 s, with room for a busy machine.
-            assert!(until(address, "false_engine_client_gone_total", |count| count == gone).await < Duration::from_secs(5));
+            // The prefill would last an hour.
+            until(address, "false_engine_client_gone_total", |count| count == gone).await;
             assert_eq!(metric(address, "vllm:num_requests_running").await, 0.0);
             assert_eq!(metric(address, "vllm:kv_cache_usage_perc").await, 0.0);
         }
@@ -102,13 +102,13 @@ fn above_capacity_a_queue_builds_up_and_leavers_leave_it() {
         until(address, "vllm:num_requests_waiting", |waiting| waiting >= 14.0).await;
         clients.truncate(6);
         until(address, "vllm:num_requests_waiting", |waiting| waiting <= 4.0).await;
-        let start = clock::now();
+        let staying = clients.len();
         for client in clients {
             let (reply, _) = rest(client).await;
             assert!(reply.contains("[DONE]"), "{reply}");
         }
-        // Two pass as a burst, four wait their turns at 4/s; those that left take none.
-        assert!(clock::now() - start < Duration::from_secs(3), "{:?}", clock::now() - start);
+        // Those that left took no turn of those that stayed.
+        assert_eq!(metric(address, "vllm:request_success_total").await, staying as f64);
     });
 }
 

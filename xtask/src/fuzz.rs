@@ -58,6 +58,11 @@ fn parse_seconds(text: &str) -> Result<u64, String> {
     seconds.ok_or_else(|| format!("is {text:?}; wanted seconds or minutes, such as 30s or 30m"))
 }
 
+/// Searches in every target for as many seconds.
+pub(crate) fn all(root: &Path, time: u64) -> anyhow::Result<()> {
+    fuzz(root, &Options { targets: Vec::new(), time, keep: false })
+}
+
 /// Builds the targets, then searches in all of them side by side.
 ///
 /// Errors: an input breaks a target; the text names the file it lies in.

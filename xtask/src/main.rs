@@ -33,7 +33,7 @@ enum Task {
     RealEngine(run::Options),
     /// Checks formatting, lints and licences.
     Tidy,
-    /// Runs every test; the kernel tests need root and say so.
+    /// Runs every test, or with --fast those that need nothing but the compiler; the kernel tests need root and say so.
     Test(test::Options),
     /// Searches for inputs that break a parser, with libFuzzer.
     Fuzz(fuzz::Options),

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use router_user::clock::Clock;
 use router_user::publish::Generation;
 use router_user::publish::store::{DirStore, Held, Store, StoreError};
 
@@ -21,11 +20,9 @@ async fn keeps_its_promises(store: &(impl Store + Clone + 'static), publish: imp
     let waiter = tokio::task::spawn_local(async move { waiting.newer_than(held).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiter.is_finished(), "nothing newer is there yet");
-    let clock = Clock::start();
     publish(Generation(7)).await;
     let next = waiter.await.expect("no panic").expect("readable").expect("newer");
     assert_eq!(next.generation, 7);
-    assert!(clock.now() < Duration::from_secs(5), "told after {:?}", clock.now());
 
     assert_eq!(store.generations().await.expect("listed"), [Generation(5), Generation(7)]);
     assert_eq!(store.read(Generation(5)).await.expect("kept"), *first);
