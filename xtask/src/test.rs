@@ -58,11 +58,7 @@ fn fast(root: &Path, options: &Options) -> anyhow::Result<()> {
     let skipped = NOT_FAST.iter().flat_map(|(name, _)| ["--skip", name]);
     let bench = [&["test", "--release"][..], &FAST_OF_BENCH].concat();
     // All of them run whatever came of the others: one run tells everything.
-    let outcomes = [
-        run(&mut cargo(root, &everywhere)),
-        run(cargo(root, &product).args(skipped)),
-        run(&mut cargo(root, &bench)),
-    ];
+    let outcomes = [run(&mut cargo(root, &everywhere)), run(cargo(root, &product).args(skipped)), run(&mut cargo(root, &bench))];
     outcomes.into_iter().collect()
 }
 

@@ -266,6 +266,10 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         let name = item.ident.to_string();
         self.module().children.insert(name.clone());
         let key = [self.module.as_slice(), std::slice::from_ref(&name)].concat();
+        if item.attrs.iter().any(|attribute| attribute.path().is_ident("path")) {
+            // A file of another crate's; it is read there.
+            return;
+        }
         let Some((_, items)) = &item.content else {
             // Below modules that are written inside this file, a folder each.
             let depth = self.source.modules.iter().filter(|(known, m)| self.module.starts_with(known) && m.file == self.file);
