@@ -56,8 +56,11 @@ impl Controller {
     }
 
     /// A new process in the place of the old one: all it has is what is in the store.
-    pub(super) fn restart(&mut self) {
+    pub(super) fn restart(&mut self, now: Duration) {
         *self = Self { published: self.published.take(), ..Self::new(&self.config, self.policy) };
+        if let Some(snapshot) = self.published.as_ref().and_then(|published| published.snapshot.as_ref()) {
+            self.measured.start_from(now, snapshot);
+        }
     }
 
     /// What data planes start from: planned by each from the configuration, generation 0.

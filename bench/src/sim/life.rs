@@ -107,7 +107,7 @@ pub fn live(scenario: &Scenario, policy: Policy) -> Result<Life> {
         let truth = Truth::new(scenario, &fleet, at_s);
         tally.enter(&truth.phase, at_s);
         if truth.has_controller && !had_controller {
-            controller.restart();
+            controller.restart(now);
         }
         had_controller = truth.has_controller;
         for engine in fleet.engine_ids().filter(|engine| !truth.is_up[engine.index()]) {

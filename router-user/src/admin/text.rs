@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::view::{EnginesView, ExplainView, SnapshotsView, StatusView, WeightsView};
-use crate::control::Suspicion;
+use crate::control::{Freshness, Suspicion};
 use crate::probe::EngineSignals;
 
 /// Rows of cells in columns as wide as they need to be; numbers to the right.
@@ -66,7 +66,11 @@ impl fmt::Display for StatusView {
             }
             for cluster in &control.clusters {
                 let demand: Vec<String> = cluster.demand_rps.iter().map(|(class, rps)| format!("{class} {rps:.1}/s")).collect();
-                let source = if cluster.measured { "measured" } else { "configured" };
+                let source = match cluster.freshness {
+                    Freshness::Published => "as last published",
+                    _ if cluster.measured => "measured",
+                    _ => "configured",
+                };
                 writeln!(f, "          cluster {}: {} ({source})", cluster.cluster, demand.join(", "))?;
             }
             for engine in control.engines.iter().filter(|e| !e.ready) {

@@ -18,7 +18,7 @@ mod server;
 pub use controller::task::{Command, CommandError, ControlStatus, Controller, ControllerHandle, Explained};
 pub use cycle::{Conclusion, Planning, conclude};
 pub use engines::health::{Answer, Probe, Verdict};
-pub use estimate::demand::{DemandEstimate, ReportError, Standing};
+pub use estimate::demand::{DemandEstimate, Freshness, ReportError};
 pub use estimate::state::{ClusterDemand, EngineDrift, EngineHealth, MeasureError, Measured, Suspicion};
 pub use pins::{PinError, PinRequest};
 pub use server::{router, serve, serve_on};

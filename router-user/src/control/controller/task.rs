@@ -164,9 +164,13 @@ impl Controller {
                 tokio::spawn(probe::watch(client.clone(), engine, address, period, scrape_sender.clone(), rng));
             }
         }
+        let mut measured = Measured::new(Arc::clone(&config));
+        if let Some(held) = publisher.held() {
+            measured.start_from(clock.now(), &held);
+        }
         let controller = Self {
             clock,
-            measured: Measured::new(Arc::clone(&config)),
+            measured,
             canary: Canary::new(&config),
             pins: Pins::load(&config.store.dir, &config.fleet),
             solver: Solver::start(Arc::clone(&config)).expect("the machine has room for one thread"),
@@ -225,7 +229,11 @@ impl Controller {
     /// Takes a change of this controller's place among its equals; true when it wants a plan at once.
     async fn heed(&mut self, change: Change) -> bool {
         match change {
-            Change::Adopt(snapshot) => self.publisher.adopt(&snapshot),
+            Change::Adopt(snapshot) => {
+                if self.publisher.adopt(&snapshot) {
+                    self.measured.start_from(self.clock.now(), &snapshot);
+                }
+            }
             Change::Lead => return self.status.stands_by.is_some() != self.publisher.stands_by().is_some(),
             Change::Behind if self.publisher.is_behind() => {
                 let Some(held) = self.publisher.held() else { return true };
@@ -376,7 +384,11 @@ impl Controller {
 
     /// What a new leader does before its first plan.
     async fn prepare(&mut self) -> Result<(), String> {
+        let before = self.publisher.held();
         let pins = self.publisher.prepare().await.map_err(|error| format!("cannot take over from the last leader: {error}"))?;
+        if let Some(held) = self.publisher.held().filter(|held| before.as_ref() != Some(held)) {
+            self.measured.start_from(self.clock.now(), &held);
+        }
         if let Some(json) = pins
             && let Err(error) = self.pins.adopt(&json, &self.config.fleet)
         {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::control::engines::health::{MOST_SILENT_FRAC, Verdict};
-use crate::control::estimate::demand::Standing;
+use crate::control::estimate::demand::Freshness;
 use crate::control::estimate::state::{Measured, Suspicion};
 use crate::model::{EngineId, Fleet};
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, Pin, RouteWeights, evaluate};
@@ -18,6 +18,8 @@ const LATE_FRAC: f64 = 0.95;
 const UNKNOWN_FRAC: f64 = 0.5;
 /// Share that an engine may be given at which most requests fail: enough to see it recover.
 const FAILING_FRAC: f64 = 0.05;
+/// Share by which kept weights may exceed a capacity: what comes of adding up what a plan has filled to the brim.
+const ROUNDING_FRAC: f64 = 1e-6;
 /// Steps of such a share, so that a plan does not follow every failure.
 const FAILING_STEP_FRAC: f64 = 0.1;
 
@@ -106,7 +108,8 @@ impl Measured {
         for pin in &inputs.pins {
             add_load(&mut load, fleet, inputs, pin);
         }
-        for route in held.iter().filter(|route| self.demand.standing(now, route.cluster) == Standing::Silent) {
+        let is_unheard = |cluster| matches!(self.demand.freshness(now, cluster), Freshness::Silent | Freshness::Published);
+        for route in held.iter().filter(|route| is_unheard(route.cluster)) {
             let is_free = inputs.pin(route.cluster, route.class).is_none() && route.shed_frac == 0.0;
             if !is_free || route.weights.is_empty() || inputs.demand(route.cluster, route.class) <= NEGLIGIBLE_RPS {
                 continue;
@@ -118,7 +121,8 @@ impl Measured {
             let fits = |&(engine, weight): &(EngineId, f64)| {
                 let is_usable =
                     inputs.ready[engine.index()] > 0 && inputs.ineligible(fleet, route.cluster, route.class, engine).is_none();
-                weight == 0.0 || is_usable && with_it[engine.index()] <= inputs.capacity_rps(fleet, engine)
+                weight == 0.0
+                    || is_usable && with_it[engine.index()] <= inputs.capacity_rps(fleet, engine) * (1.0 + ROUNDING_FRAC)
             };
             if route.weights.iter().all(fits) {
                 load = with_it;
@@ -166,6 +170,7 @@ mod tests {
     use crate::control::engines::health::{Answer, Probe};
     use crate::model::{ClassId, ClusterId};
     use crate::plan::plan;
+    use crate::publish::build;
     use crate::publish::store::{DemandReport, EngineReport};
 
     const E2: EngineId = EngineId(1);
@@ -194,6 +199,28 @@ mod tests {
             };
             measured.report(Duration::from_secs(at_s), &report).expect("legal");
         }
+    }
+
+    #[test]
+    fn a_restarted_controller_keeps_the_weights_of_every_cluster_it_has_not_heard_for_long_enough() {
+        let (config, _, held) = world();
+        let fleet = &config.fleet;
+        let truth = Inputs { demand_rps: vec![vec![20.0], vec![150.0], vec![20.0]], ..Inputs::from_fleet(fleet) };
+        let published = plan(fleet, &truth, Some(&held)).expect("a plan");
+        let snapshot = build::snapshot(fleet, &published, 7, 0, "test");
+        let held = published.weights();
+        let mut restarted = Measured::new(Arc::clone(&config));
+        restarted.start_from(Duration::ZERO, &snapshot);
+        let pinned = |measured: &mut Measured, at_s| {
+            let (inputs, _) = measured.inputs(Duration::from_secs(at_s), Vec::new(), Some(&held));
+            let next = plan(fleet, &inputs, Some(&held)).expect("a legal plan");
+            (inputs.pins.iter().map(|pin| pin.cluster.0).collect::<Vec<_>>(), next.moved_frac)
+        };
+        assert_eq!(pinned(&mut restarted, 0), (vec![0, 1, 2], 0.0));
+        report(&mut restarted, 2, &["a", "c"], None);
+        assert_eq!(pinned(&mut restarted, 2), (vec![0, 1, 2], 0.0), "one report is not enough");
+        (1..7).for_each(|tick| report(&mut restarted, 2 * tick, &["a", "c"], None));
+        assert_eq!(pinned(&mut restarted, 12).0, [1], "the one that is not heard");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::control::estimate::dispersion::Dispersion;
 
 /// Time constants of the two means.
-const FAST: Duration = Duration::from_secs(10);
+pub(crate) const FAST: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(120);
 /// A report counts for at most this many times the cluster's fast mean, or so many standard deviations more, if that is more: a counter
 /// that broke cannot do more at once.
@@ -42,6 +42,9 @@ pub(crate) struct Instance {
     pub(crate) rates: Vec<Rate>,
     /// Time of the last report.
     pub(crate) seen: Duration,
+    /// What it was taken to have when it was first heard of, by class, and how much of that the fast means still contain.
+    start_rps: Vec<f64>,
+    start_frac: f64,
     counts: Vec<u64>,
     repeated: u32,
     repeats_since: Duration,
@@ -85,6 +88,11 @@ impl Rate {
         self.slow_rps.clamp(least, (self.fast_rps + band).max(self.high_rps))
     }
 
+    /// Whether a stream of `rate_rps` with this index of dispersion may show a fast mean of `fast_rps` by chance.
+    pub(crate) fn is_explained(rate_rps: f64, fast_rps: f64, dispersion: f64) -> bool {
+        (fast_rps - rate_rps).abs() <= CLEARLY * Self::fast_deviation(fast_rps.max(rate_rps), dispersion)
+    }
+
     /// Standard deviation of the fast mean of a stream of `rate_rps` with this index of dispersion, in requests/s.
     fn fast_deviation(rate_rps: f64, dispersion: f64) -> f64 {
         (dispersion * rate_rps / (2.0 * FAST.as_secs_f64())).sqrt()
@@ -101,6 +109,8 @@ impl Instance {
         Self {
             rates: start_rps.iter().map(|&rps| Rate { fast_rps: rps, slow_rps: rps, low_rps: rps, high_rps: rps }).collect(),
             seen: now,
+            start_rps: start_rps.to_vec(),
+            start_frac: 1.0,
             counts: Vec::new(),
             repeated: 0,
             repeats_since: now,
@@ -127,6 +137,7 @@ impl Instance {
             let last = std::mem::replace(&mut self.last_rps[class], believed);
             self.rates[class].take(last, believed, window);
         }
+        self.start_frac *= 1.0 - gain(window, FAST);
         let is_repeated = counts == self.counts && counts.iter().sum::<u64>() >= FROZEN_COUNT;
         if is_repeated {
             self.repeated = self.repeated.saturating_add(1);
@@ -135,6 +146,12 @@ impl Instance {
             self.counts = counts.to_vec();
         }
         self.seen = now;
+    }
+
+    /// The fast mean of a class without what it started from, in requests/s.
+    pub(crate) fn measured_rps(&self, class: usize) -> f64 {
+        let reported = self.rates[class].fast_rps - self.start_frac * self.start_rps[class];
+        if self.start_frac < 1.0 { (reported / (1.0 - self.start_frac)).max(0.0) } else { self.rates[class].fast_rps }
     }
 
     /// Whether the last report counted nothing.

@@ -2,11 +2,16 @@
 //!
 //! What arrived is counted, not what was served, so that refusing requests does not look like having fewer. A slow mean is planned
 //! with; a fast one moves it as soon as it is farther away than the stream's own bursts explain.
+//!
+//! A controller that has just started knows only the last published snapshot. It plans with the demand in it, and not with the
+//! configured one, until a cluster has reported for a whole time constant of the fast mean.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::control::estimate::arrivals::{Instance, Rate};
+use serde::{Deserialize, Serialize};
+
+use crate::control::estimate::arrivals::{FAST, Instance, Rate};
 use crate::control::estimate::dispersion::{BUCKET, Dispersion};
 use crate::model::{ClusterId, Fleet};
 
@@ -42,13 +47,25 @@ pub struct DemandEstimate {
 #[derive(Clone, Debug)]
 struct Known {
     configured_rps: Vec<f64>,
+    /// Stands in until this controller has heard enough of the cluster itself.
+    published: Option<PublishedDemand>,
     instances: HashMap<String, Instance>,
-    /// Time of the last report.
+    /// Time of the first report of the oldest data plane that is remembered, and of the last report of any.
+    heard_since: Option<Duration>,
     heard: Option<Duration>,
     /// Since when nothing arrives at any data plane.
     zero_since: Option<Duration>,
     dispersion: Vec<Dispersion>,
     bucket: Bucket,
+}
+
+/// A cluster's demand as a controller before this one has published it.
+#[derive(Clone, Debug)]
+struct PublishedDemand {
+    /// When this controller learnt of it.
+    at: Duration,
+    /// By class.
+    rps: Vec<f64>,
 }
 
 /// Arrivals of the whole cluster in one window of fixed length.
@@ -61,10 +78,14 @@ struct Bucket {
 }
 
 /// How far a cluster's demand is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Freshness {
     /// Nothing was ever reported, or too long ago: the configured demand stands in.
+    #[default]
     Configured,
+    /// This controller has not heard enough of the cluster yet: the demand that was published last stands in.
+    Published,
     Fresh,
     /// Reports are late: the demand is planned a little higher.
     Late,
@@ -88,7 +109,9 @@ impl DemandEstimate {
     pub fn new(fleet: &Fleet, period: Duration) -> Self {
         let known = |configured_rps: &Vec<f64>| Known {
             configured_rps: configured_rps.clone(),
+            published: None,
             instances: HashMap::new(),
+            heard_since: None,
             heard: None,
             zero_since: None,
             dispersion: vec![Dispersion::default(); configured_rps.len()],
@@ -96,6 +119,19 @@ impl DemandEstimate {
         };
         let clusters = fleet.clusters.iter().map(|cluster| known(&cluster.demand_rps)).collect();
         Self { clusters, period: period.max(PERIOD_LEAST) }
+    }
+
+    /// Takes the demand of a cluster from a snapshot that another controller, or this one in an earlier process, has published. It
+    /// counts until the cluster has reported for long enough, and not at all if it already has.
+    ///
+    /// Shape: one entry per class; `None` for a class that the snapshot does not know, for which the configured demand stands in.
+    pub fn start_from(&mut self, now: Duration, cluster: ClusterId, published_rps: &[Option<f64>]) {
+        let known = &mut self.clusters[cluster.index()];
+        if known.instances.is_empty() {
+            let rps =
+                known.configured_rps.iter().zip(published_rps).map(|(&configured, rps)| rps.unwrap_or(configured)).collect();
+            known.published = Some(PublishedDemand { at: now, rps });
+        }
     }
 
     /// Takes one report: requests of each class that arrived at one data plane within a window that ended at `now`.
@@ -123,28 +159,38 @@ impl DemandEstimate {
         if known.instances.len() >= MAX_INSTANCES && !known.instances.contains_key(instance) {
             return Err(ReportError::Instances);
         }
-        let usual_rps: Vec<f64> = match known.instances.is_empty() {
-            true => known.configured_rps.clone(),
-            false => known.rates(grace).iter().map(|rate| rate.fast_rps).collect(),
+        // The first data plane starts from the whole cluster's demand as it was planned with, so that start-up moves nothing.
+        let (usual_rps, start) = if known.instances.is_empty() {
+            known.heard_since = Some(now);
+            (known.assumed_rps().to_vec(), known.assumed_rps().to_vec())
+        } else {
+            (known.rates(grace).iter().map(|rate| rate.fast_rps).collect(), vec![0.0; arrivals.len()])
         };
-        // The first report of the only data plane starts from the configured value, so that start-up moves nothing.
-        let start = if known.instances.is_empty() { known.configured_rps.clone() } else { vec![0.0; arrivals.len()] };
         let entry = known.instances.entry(instance.to_owned()).or_insert_with(|| Instance::new(now, &start));
         entry.take(now, window, arrivals, &usual_rps, &known.dispersion);
         known.heard = Some(now);
         known.count(now, window, arrivals);
+        if known.heard_since.is_some_and(|since| now.saturating_sub(since) >= FAST) && known.published.take().is_some() {
+            known.leave_start();
+        }
         let is_zero = known.instances.values().filter(|i| now.saturating_sub(i.seen) <= grace).all(Instance::is_zero);
         known.zero_since = if is_zero { known.zero_since.or(Some(now)) } else { None };
         Ok(())
     }
 
     /// How far the demand of this cluster is known.
-    pub fn standing(&self, now: Duration, cluster: ClusterId) -> Standing {
-        match self.clusters[cluster.index()].heard.map(|heard| now.saturating_sub(heard)) {
-            Some(age) if age < self.period * LATE_PERIODS => Standing::Fresh,
-            Some(age) if age < self.period * SILENT_PERIODS => Standing::Late,
-            Some(age) if age < FORGOTTEN => Standing::Silent,
-            Some(_) | None => Standing::Configured,
+    pub fn freshness(&self, now: Duration, cluster: ClusterId) -> Freshness {
+        let known = &self.clusters[cluster.index()];
+        let age = known.heard.map(|heard| now.saturating_sub(heard));
+        if let Some(published) = &known.published {
+            let age = age.unwrap_or(now.saturating_sub(published.at));
+            return if age < FORGOTTEN { Freshness::Published } else { Freshness::Configured };
+        }
+        match age {
+            Some(age) if age < self.period * LATE_PERIODS => Freshness::Fresh,
+            Some(age) if age < self.period * SILENT_PERIODS => Freshness::Late,
+            Some(age) if age < FORGOTTEN => Freshness::Silent,
+            Some(_) | None => Freshness::Configured,
         }
     }
 
@@ -153,14 +199,16 @@ impl DemandEstimate {
         let ids = (0..self.clusters.len()).map(ClusterId::of);
         ids.map(|cluster| {
             let known = &self.clusters[cluster.index()];
-            let standing = self.standing(now, cluster);
-            if standing == Standing::Configured {
-                return known.configured_rps.clone();
+            let freshness = self.freshness(now, cluster);
+            match (freshness, &known.published) {
+                (Freshness::Configured, _) => return known.configured_rps.clone(),
+                (Freshness::Published, Some(published)) => return published.rps.clone(),
+                _ => {}
             }
             let is_doubted = self.zero_doubt(now, cluster).is_some();
             // What is silent stays where its lateness had brought it.
             let unheard = known.heard.map_or(Duration::ZERO, |heard| now.saturating_sub(heard)).min(self.period * SILENT_PERIODS);
-            let mut more = if standing == Standing::Fresh { 1.0 } else { drift(unheard) };
+            let mut more = if freshness == Freshness::Fresh { 1.0 } else { drift(unheard) };
             if let Some(frozen) = known.instances.values().filter_map(|instance| instance.frozen(now)).max() {
                 more = f64::max(more, drift(frozen.min(self.period * SILENT_PERIODS)));
             }
@@ -193,19 +241,24 @@ impl DemandEstimate {
     /// What is wrong with the reports of a cluster's data planes, in words.
     pub(crate) fn findings(&self, now: Duration, cluster: ClusterId) -> Vec<String> {
         let mut findings = Vec::new();
-        match self.standing(now, cluster) {
-            Standing::Late => findings.push("reports are late; planned with more than was last seen".to_owned()),
-            Standing::Silent => findings.push(format!(
+        let known = &self.clusters[cluster.index()];
+        // A controller that has just started has heard nobody yet, and that means nothing for a few periods.
+        let is_unheard =
+            |published: &PublishedDemand| now.saturating_sub(known.heard.unwrap_or(published.at)) >= self.period * SILENT_PERIODS;
+        match self.freshness(now, cluster) {
+            Freshness::Late => findings.push("reports are late; planned with more than was last seen".to_owned()),
+            Freshness::Published if !known.published.as_ref().is_some_and(is_unheard) => {}
+            Freshness::Silent | Freshness::Published => findings.push(format!(
                 "nothing is heard of it; its last weights are kept, and its load is reserved for {} min",
                 FORGOTTEN.as_secs() / 60
             )),
-            Standing::Fresh | Standing::Configured => {}
+            Freshness::Fresh | Freshness::Configured => {}
         }
         if self.zero_doubt(now, cluster).is_some() {
             let slowly = "while others go on; its demand is let go slowly";
             findings.push(format!("reports no arrivals where it just had some, {slowly}"));
         }
-        let mut instances: Vec<_> = self.clusters[cluster.index()].instances.iter().collect();
+        let mut instances: Vec<_> = known.instances.iter().collect();
         instances.sort_by_key(|&(name, _)| name);
         let found =
             |(name, instance): (&String, &Instance)| instance.finding(now).map(|finding| format!("data plane {name}: {finding}"));
@@ -220,6 +273,25 @@ fn drift(age: Duration) -> f64 {
 }
 
 impl Known {
+    /// Demand that is planned with while nothing is measured.
+    fn assumed_rps(&self) -> &[f64] {
+        self.published.as_ref().map_or(&self.configured_rps, |published| &published.rps)
+    }
+
+    /// Forgets the demand that the means started from where the reports since then clearly contradict it: a snapshot may be old.
+    fn leave_start(&mut self) {
+        for (class, dispersion) in self.dispersion.iter().enumerate() {
+            let measured: Vec<f64> = self.instances.values().map(|instance| instance.measured_rps(class)).collect();
+            let (sum, slow) =
+                (measured.iter().sum::<f64>(), self.instances.values().map(|instance| instance.rates[class].slow_rps).sum());
+            if !Rate::is_explained(slow, sum, dispersion.index()) {
+                for (instance, rps) in self.instances.values_mut().zip(measured) {
+                    (instance.rates[class].fast_rps, instance.rates[class].slow_rps) = (rps, rps);
+                }
+            }
+        }
+    }
+
     /// The means of all data planes together, by class. One that is silent while others are not is taken to receive nothing.
     fn rates(&self, grace: Duration) -> Vec<Rate> {
         let mut sums = vec![Rate::default(); self.configured_rps.len()];
@@ -295,15 +367,63 @@ mod tests {
     #[test]
     fn starts_at_the_configured_value_and_changes_of_the_size_of_noise_are_followed_slowly() {
         let mut demand = estimate();
-        assert_eq!((planned(&demand, 0), demand.standing(at(0), B)), (120.0, Standing::Configured));
+        assert_eq!((planned(&demand, 0), demand.freshness(at(0), B)), (120.0, Freshness::Configured));
         report(&mut demand, "p", 240, 2, 4);
         near(planned(&demand, 2), 120.0, 0.01);
-        assert_eq!(demand.standing(at(2), B), Standing::Fresh);
+        assert_eq!(demand.freshness(at(2), B), Freshness::Fresh);
         report(&mut demand, "p", 248, 4, 24);
         near(planned(&demand, 22), 120.8, 0.005);
         report(&mut demand, "p", 248, 24, 600);
         near(planned(&demand, 598), 124.2, 0.005);
         assert_eq!(demand.demand_rps(at(598))[A.index()], [90.0], "others stand still");
+    }
+
+    #[test]
+    fn a_restarted_controller_plans_with_the_published_demand_until_it_has_heard_for_a_time_constant() {
+        let mut demand = estimate();
+        demand.start_from(at(0), B, &[Some(300.0)]);
+        assert_eq!((planned(&demand, 0), demand.freshness(at(0), B)), (300.0, Freshness::Published));
+        assert_eq!(demand.demand_rps(at(0))[A.index()], [90.0], "a cluster that the snapshot does not know");
+        report(&mut demand, "p", 600, 5, 15);
+        assert_eq!((planned(&demand, 14), demand.freshness(at(14), B)), (300.0, Freshness::Published));
+        report(&mut demand, "p", 600, 15, 16);
+        assert_eq!(demand.freshness(at(15), B), Freshness::Fresh);
+        near(planned(&demand, 15), 300.0, 0.01);
+        demand.start_from(at(16), B, &[Some(7.0)]);
+        near(planned(&demand, 16), 300.0, 0.01);
+    }
+
+    #[test]
+    fn a_cluster_that_never_reports_to_a_restarted_controller_keeps_its_published_demand_for_ten_minutes() {
+        let mut demand = estimate();
+        demand.start_from(at(0), B, &[Some(300.0)]);
+        assert!(demand.findings(at(11), B).is_empty(), "nobody can have been heard yet");
+        assert!(demand.findings(at(12), B)[0].contains("nothing is heard of it"));
+        assert_eq!((planned(&demand, 599), demand.freshness(at(599), B)), (300.0, Freshness::Published));
+        assert_eq!((planned(&demand, 600), demand.freshness(at(600), B)), (120.0, Freshness::Configured));
+    }
+
+    #[test]
+    fn reports_that_contradict_an_old_snapshot_are_believed_after_a_time_constant() {
+        for (published, truth, within) in [(300.0, 120.0, 0.03), (120.0, 300.0, 0.03), (0.0, 20.0, 0.1)] {
+            let mut demand = estimate();
+            demand.start_from(at(0), B, &[Some(published)]);
+            report(&mut demand, "p", 2 * truth as u64, 2, 14);
+            assert_eq!(demand.freshness(at(13), B), Freshness::Fresh);
+            near(planned(&demand, 13), truth, within);
+        }
+    }
+
+    #[test]
+    fn several_data_planes_of_a_cluster_share_the_published_demand_they_start_from() {
+        let mut demand = estimate();
+        demand.start_from(at(0), B, &[Some(300.0)]);
+        for now in (2..40).step_by(2) {
+            for instance in ["p1", "p2", "p3"] {
+                demand.report(at(now), B, instance, 2_000, &[200 + now / 2 % 2]).expect("legal");
+            }
+            near(planned(&demand, now), 300.0, 0.03);
+        }
     }
 
     #[test]
@@ -337,13 +457,13 @@ mod tests {
         report(&mut demand, "p", 100, 0, 602);
         let fresh = planned(&demand, 603);
         near(fresh, 50.2, 0.02);
-        assert_eq!((demand.standing(at(604), B), planned(&demand, 604)), (Standing::Late, fresh * 1.04));
-        assert_eq!(demand.standing(at(611), B), Standing::Late);
-        assert_eq!(demand.standing(at(612), B), Standing::Silent);
+        assert_eq!((demand.freshness(at(604), B), planned(&demand, 604)), (Freshness::Late, fresh * 1.04));
+        assert_eq!(demand.freshness(at(611), B), Freshness::Late);
+        assert_eq!(demand.freshness(at(612), B), Freshness::Silent);
         let kept = planned(&demand, 612);
         near(kept, fresh * 1.07, 0.01);
-        assert_eq!((demand.standing(at(1_199), B), planned(&demand, 1_199)), (Standing::Silent, kept));
-        assert_eq!((demand.standing(at(1_200), B), planned(&demand, 1_200)), (Standing::Configured, 120.0));
+        assert_eq!((demand.freshness(at(1_199), B), planned(&demand, 1_199)), (Freshness::Silent, kept));
+        assert_eq!((demand.freshness(at(1_200), B), planned(&demand, 1_200)), (Freshness::Configured, 120.0));
     }
 
     #[test]

@@ -15,11 +15,12 @@ use crate::control::engines::outliers::Conduct;
 use crate::control::engines::safeguards::suspicion_of;
 use crate::control::engines::stall::Progress;
 use crate::control::estimate::bursts::BurstWaits;
-use crate::control::estimate::demand::{DemandEstimate, ReportError, Standing};
+use crate::control::estimate::demand::{DemandEstimate, Freshness, ReportError};
 use crate::control::estimate::distances::Distances;
 use crate::model::{ClusterId, EngineId};
 use crate::plan::{Inputs, Pin, RouteWeights};
 use crate::probe::{EngineSignals, Reading, Scrape};
+use crate::publish::snapshot::Snapshot;
 use crate::publish::store::DemandReport;
 
 /// What an engine said is believed for so many periods of asking; then it is unknown.
@@ -68,8 +69,11 @@ pub enum MeasureError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterDemand {
     pub cluster: String,
-    /// False while the configured demand stands in for a measured one.
+    /// False while another demand stands in for a measured one.
     pub measured: bool,
+    /// Where the demand comes from, and how old it is.
+    #[serde(default)]
+    pub freshness: Freshness,
     /// Class and requests/s.
     pub demand_rps: Vec<(String, f64)>,
 }
@@ -122,6 +126,28 @@ impl Measured {
             conduct: vec![Conduct::default(); engines],
             refused: vec![None; fleet.clusters.len()],
             config,
+        }
+    }
+
+    /// Starts from the demand in a snapshot that another controller, or this one in an earlier process, has published. It stands in
+    /// for clusters of which nothing was heard yet. A cluster or class that the snapshot does not name keeps its configured demand.
+    pub fn start_from(&mut self, now: Duration, snapshot: &Snapshot) {
+        let fleet = &self.config.fleet;
+        let mut published = vec![vec![None; fleet.classes.len()]; fleet.clusters.len()];
+        for route in &snapshot.routes {
+            let cluster = fleet.cluster(&snapshot.clusters[route.cluster.index()].name);
+            let class = fleet.class(&snapshot.classes[route.class.index()].name);
+            if let (Some(cluster), Some(class)) = (cluster, class)
+                && route.demand_rps.is_finite()
+                && route.demand_rps >= 0.0
+            {
+                published[cluster.index()][class.index()] = Some(route.demand_rps);
+            }
+        }
+        for (cluster, demand_rps) in fleet.cluster_ids().zip(published) {
+            if demand_rps.iter().any(Option::is_some) {
+                self.demand.start_from(now, cluster, &demand_rps);
+            }
         }
     }
 
@@ -295,10 +321,14 @@ impl Measured {
         fleet
             .cluster_ids()
             .zip(self.demand.demand_rps(now))
-            .map(|(cluster, demand_rps)| ClusterDemand {
-                cluster: fleet.clusters[cluster.index()].name.clone(),
-                measured: self.demand.standing(now, cluster) != Standing::Configured,
-                demand_rps: classes().zip(demand_rps).collect(),
+            .map(|(cluster, demand_rps)| {
+                let freshness = self.demand.freshness(now, cluster);
+                ClusterDemand {
+                    cluster: fleet.clusters[cluster.index()].name.clone(),
+                    measured: !matches!(freshness, Freshness::Configured | Freshness::Published),
+                    freshness,
+                    demand_rps: classes().zip(demand_rps).collect(),
+                }
             })
             .collect()
     }
@@ -351,6 +381,20 @@ mod tests {
         probe(&mut measured, 2, Answer::Refused, 2);
         let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
         assert_eq!((inputs.ready, suspicions.len()), (vec![1, 1, 1], 3), "every engine gone is the probe's fault, and says so");
+    }
+
+    #[test]
+    fn a_snapshot_of_other_clusters_and_classes_lends_the_demand_of_those_that_are_still_there() {
+        let old = include_str!("../../../examples/three-regions.toml").replacen("name = \"c\"", "name = \"gone\"", 1);
+        let old = crate::config::parse(&old).expect("legal").fleet;
+        let inputs = Inputs { demand_rps: vec![vec![10.0], vec![20.0], vec![30.0]], ..Inputs::from_fleet(&old) };
+        let plan = crate::plan::plan(&old, &inputs, None).expect("a plan");
+        let snapshot = crate::publish::build::snapshot(&old, &plan, 7, 0, "test");
+        let mut measured = measured();
+        measured.start_from(Duration::ZERO, &snapshot);
+        let found: Vec<_> = measured.clusters(Duration::ZERO).into_iter().map(|c| (c.freshness, c.demand_rps[0].1)).collect();
+        let wanted = [(Freshness::Published, 10.0), (Freshness::Published, 20.0), (Freshness::Configured, 40.0)];
+        assert_eq!(found, wanted);
     }
 
     #[test]

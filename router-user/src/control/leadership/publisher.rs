@@ -135,17 +135,18 @@ impl Publisher {
         self.used.max(Generation(self.published.borrow().as_ref().map_or(0, |held| held.generation)))
     }
 
-    /// Takes over what another leader has published, if it is newer.
-    pub(crate) fn adopt(&mut self, snapshot: &Arc<Snapshot>) {
+    /// Takes over what another leader has published; false if it is not newer.
+    pub(crate) fn adopt(&mut self, snapshot: &Arc<Snapshot>) -> bool {
         let generation = Generation(snapshot.generation);
         if self.held().is_some_and(|held| held.generation >= snapshot.generation) {
-            return;
+            return false;
         }
         if let Err(error) = self.dir.publish(snapshot) {
             tracing::warn!(%error, %generation, "another leader's snapshot could not be kept on disk");
         }
         self.published.send_replace(Some(Arc::clone(snapshot)));
         tracing::info!(%generation, "took over what another controller has published");
+        true
     }
 
     /// What comes before a new leader's first plan: it takes over what the last one left. Returns that one's pins when they are news.

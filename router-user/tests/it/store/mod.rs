@@ -8,6 +8,7 @@ mod endpoint;
 mod etcd;
 mod faults;
 mod process;
+mod restart;
 mod standby;
 mod takeover;
 
