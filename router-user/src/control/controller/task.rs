@@ -18,13 +18,14 @@ use crate::control::leadership::publisher::{Change, Publisher};
 use crate::control::pins;
 use crate::control::pins::{PinError, PinRequest, Pins};
 use crate::control::planner_thread::Solver;
+use crate::model::{ClassId, ClusterId};
 use crate::plan::decide::gate::{Decision, Reason};
 use crate::plan::decide::regions::RegionLoss;
 use crate::plan::explain::{report, shed};
 use crate::plan::verify::check;
 use crate::plan::{Inputs, Plan, RouteWeights};
 use crate::probe::{self, Scrape};
-use crate::publish::snapshot::Snapshot;
+use crate::publish::snapshot::{Route, Snapshot};
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, LONG_POLL, Reports, Store, StoreError};
 use crate::publish::{Generation, build};
 use crate::rng::{self, Rng};
@@ -133,6 +134,8 @@ pub struct Controller {
     seen: watch::Sender<Generation>,
     measured: Measured,
     pins: Pins,
+    /// Routes whose weights an operator has set, as of the last inputs.
+    by_hand: Vec<(ClusterId, ClassId)>,
     canary: Option<Canary>,
     solver: Solver,
     status: ControlStatus,
@@ -173,6 +176,7 @@ impl Controller {
             measured,
             canary: Canary::new(&config),
             pins: Pins::load(&config.store.dir, &config.fleet),
+            by_hand: Vec::new(),
             solver: Solver::start(Arc::clone(&config)).expect("the machine has room for one thread"),
             status: ControlStatus::default(),
             seen: seen.clone(),
@@ -310,14 +314,15 @@ impl Controller {
         }
         // A route without weights is refused as a whole: there is nothing to pin.
         let routes = old.routes.iter().filter(|route| !route.weights.is_empty());
-        let pin = |route: &crate::publish::snapshot::Route| PinRequest {
+        let pin = |route: &Route| PinRequest {
             cluster: fleet.clusters[route.cluster.index()].name.clone(),
             class: fleet.classes[route.class.index()].name.clone(),
             weights: route.weights.iter().map(|s| (fleet.engines[s.engine.index()].name.clone(), s.weight)).collect(),
             expires_unix_ms,
         };
         self.keep_pins(routes.map(pin).collect()).await?;
-        let routes = old.routes.iter().map(|route| crate::publish::snapshot::Route { pinned: true, ..route.clone() }).collect();
+        let is_pinned = |route: &Route| !route.weights.is_empty();
+        let routes = old.routes.iter().map(|route| Route { pinned: is_pinned(route), ..route.clone() }).collect();
         let reason = format!("rolled back to generation {generation}");
         let content = Snapshot { reason, routes, audience: Vec::new(), ..old };
         let published = self.publisher.publish(content).await?;
@@ -337,6 +342,7 @@ impl Controller {
     /// The inputs of the next plan. What is suspicious in them is logged once, and shown for as long as it lasts.
     fn inputs(&mut self, held: Option<&[RouteWeights]>) -> Inputs {
         let pins = self.pins.in_force(unix_ms(), &self.config.fleet);
+        self.by_hand = pins.iter().map(|pin| (pin.cluster, pin.class)).collect();
         let (inputs, suspicions) = self.measured.inputs(self.clock.now(), pins, held);
         for Suspicion { subject, finding } in suspicions.iter().filter(|found| !self.status.suspicions.contains(found)) {
             tracing::warn!(subject, finding, "suspicious input");
@@ -463,8 +469,15 @@ impl Controller {
         plan: &Plan,
     ) -> Result<String, String> {
         let fleet = &self.config.fleet;
-        let Conclusion { decision, published, expected_ms } = conclude(fleet, inputs, held_weights.as_deref(), plan);
+        let Conclusion { decision, mut published, expected_ms } = conclude(fleet, inputs, held_weights.as_deref(), plan);
         let reason = decision.to_string();
+        if let Some((_, content)) = &mut published {
+            // Weights that are only kept, as those of a silent cluster are, are nobody's choice.
+            label(&mut content.routes, &self.by_hand);
+        } else if let Some(content) = self.publisher.held().and_then(|held| relabelled(&held, &self.by_hand)) {
+            self.publisher.publish(content).await.map_err(|error| format!("cannot publish: {error}"))?;
+            self.status.published += 1;
+        }
         self.status.expected_ms = expected_ms;
         let explained = |generation: Generation, plan: Plan| Explained { generation, inputs: inputs.clone(), plan };
         if let Some((published, content)) = published {
@@ -575,6 +588,27 @@ impl Store for ControllerHandle {
     async fn generations(&self) -> Result<Vec<Generation>, StoreError> {
         self.dir.generations().await
     }
+}
+
+/// Marks the routes whose weights an operator has set.
+fn label(routes: &mut [Route], by_hand: &[(ClusterId, ClassId)]) {
+    routes.iter_mut().for_each(|route| route.pinned = by_hand.contains(&(route.cluster, route.class)));
+}
+
+/// The snapshot with marks that are true now; `None` where they are already, or while it is on trial.
+fn relabelled(held: &Snapshot, by_hand: &[(ClusterId, ClassId)]) -> Option<Snapshot> {
+    let mut routes = held.routes.clone();
+    label(&mut routes, by_hand);
+    if !held.audience.is_empty() || routes == held.routes {
+        return None;
+    }
+    let changed = held.routes.iter().zip(&routes).filter(|(before, after)| before.pinned != after.pinned);
+    let name = |(_, route): (&Route, &Route)| {
+        let (cluster, class) = (&held.clusters[route.cluster.index()].name, &held.classes[route.class.index()].name);
+        format!("{class} of {cluster} {}", if route.pinned { "are set by hand" } else { "are no longer set by hand" })
+    };
+    let reason = format!("the weights stay; those of {}", changed.map(name).collect::<Vec<_>>().join(", those of "));
+    Some(Snapshot { reason, routes, ..held.clone() })
 }
 
 /// Remembers a generation that somebody holds.

@@ -307,6 +307,7 @@ impl Known {
     /// Counts arrivals towards the dispersion; a window longer than a bucket says nothing about it.
     fn count(&mut self, now: Duration, window: Duration, arrivals: &[u64]) {
         let Some(since) = self.bucket.since.filter(|&since| window <= BUCKET && now.saturating_sub(since) < 3 * BUCKET) else {
+            self.dispersion.iter_mut().for_each(Dispersion::interrupt);
             return self.begin_bucket(now);
         };
         for (count, &arrived) in self.bucket.counts.iter_mut().zip(arrivals) {
@@ -548,6 +549,33 @@ mod tests {
         assert!(most < 20.0, "{most}");
         let index = demand.dispersion(B).next().expect("one class");
         assert!((60.0..250.0).contains(&index), "{index}");
+    }
+
+    /// From 0 to 32 requests/s at once, which stays: what is planned with comes closer, or stays where it is but for noise.
+    #[test]
+    fn an_estimate_does_not_fall_away_from_a_rate_that_stands_still() {
+        for seed in 0..20_u64 {
+            let mut random = seed;
+            let mut uniform = || {
+                random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                (router_common::slot::mix64(random) >> 11) as f64 / (1_u64 << 53) as f64
+            };
+            let mut demand = estimate();
+            for now in (0..600).step_by(2) {
+                demand.report(at(now), B, "p", 2_000, &[0]).expect("legal");
+            }
+            let mut most = 0.0_f64;
+            for now in (600..1_200).step_by(2) {
+                // A sum of twelve uniform numbers is nearly normal, as a Poisson count of 64 is.
+                let noise: f64 = (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
+                demand.report(at(now), B, "p", 2_000, &[(64.0 + 8.0 * noise).round() as u64]).expect("legal");
+                let planned = planned(&demand, now);
+                assert!(planned > 0.85 * most, "seed {seed}: {planned} after {most}, {} s after the step", now - 600);
+                most = most.max(planned);
+                assert!(now < 630 || planned > 24.0, "seed {seed}: {planned} of 32, {} s after the step", now - 600);
+            }
+            near(planned(&demand, 1_198), 32.0, 0.1);
+        }
     }
 
     #[test]

@@ -1,4 +1,8 @@
 //! How bursty arrivals are: the index of dispersion of their counts. Pure.
+//!
+//! The variance comes from three neighbouring windows at a time: the product of two successive differences
+//! has a mean of minus the variance, wherever the rate is. The error of an estimate of the rate would do for
+//! a rate that stands still, but every step of demand would pass for bursts while the estimate lags behind.
 
 use std::time::Duration;
 
@@ -9,7 +13,7 @@ pub(crate) const BUCKET: Duration = Duration::from_secs(10);
 const MEMORY: f64 = 60.0;
 /// Windows that an estimate without any counts as having seen, of arrivals without bursts.
 const PRIOR: f64 = 20.0;
-/// Most that one window may say, as a multiple of what is believed: a step of demand, or a report that is wrong, is one window.
+/// Most that one window may say, as a multiple of what is believed: a report that is wrong is one window.
 const SURPRISE: f64 = 16.0;
 /// Largest index: beyond it, arrivals are batches, and no headroom helps.
 const MOST: f64 = 500.0;
@@ -19,21 +23,32 @@ const MOST: f64 = 500.0;
 pub(crate) struct Dispersion {
     index: f64,
     seen: f64,
+    /// Counts of the last two windows, the last one first.
+    before: [Option<f64>; 2],
 }
 
 impl Default for Dispersion {
     fn default() -> Self {
-        Self { index: 1.0, seen: PRIOR }
+        Self { index: 1.0, seen: PRIOR, before: [None; 2] }
     }
 }
 
 impl Dispersion {
-    /// Takes what arrived in one [`BUCKET`] in which `expected` should have.
+    /// Takes what arrived in one [`BUCKET`], which follows the last one. `expected` is about the mean of such counts.
     pub(crate) fn observe(&mut self, count: f64, expected: f64) {
-        let found = (count - expected).powi(2) / expected.max(1.0);
-        self.seen += 1.0;
-        let gain = 1.0 / self.seen.min(MEMORY);
-        self.index += gain * (found.min(SURPRISE * self.index.max(1.0)) - self.index);
+        if let [Some(last), Some(before_last)] = self.before {
+            let most = SURPRISE * self.index.max(1.0);
+            let found = -(count - last) * (last - before_last) / expected.max(1.0);
+            self.seen += 1.0;
+            let gain = 1.0 / self.seen.min(MEMORY);
+            self.index += gain * (found.clamp(-most, most) - self.index);
+        }
+        self.before = [Some(count), self.before[0]];
+    }
+
+    /// The next window does not follow the last one.
+    pub(crate) fn interrupt(&mut self) {
+        self.before = [None; 2];
     }
 
     /// Never below 1: a stream that is steadier than chance is one by chance.
@@ -75,6 +90,20 @@ mod tests {
         for (size, low, high) in [(1.0, 1.0, 1.6), (4.0, 2.5, 6.0), (70.0, 45.0, 110.0)] {
             let index = found(100.0, size);
             assert!(index > low - 1e-9 && index < high, "{index} for bursts of {size}");
+        }
+    }
+
+    #[test]
+    fn a_step_of_demand_is_no_burst() {
+        for (before, after) in [(0.0, 320.0), (10.0, 1_000.0), (1_000.0, 10.0), (250.0, 500.0)] {
+            let mut dispersion = Dispersion::default();
+            counts(before, 1.0, 60).into_iter().for_each(|count| dispersion.observe(count, before));
+            // Whoever estimates the rate lags behind it for a while.
+            for (nth, count) in counts(after, 1.0, 30).into_iter().enumerate() {
+                let lag = (-(nth as f64) / 3.0).exp();
+                dispersion.observe(count, after + lag * (before - after));
+                assert!(dispersion.index() < 2.0, "{} after {nth} windows of {after}", dispersion.index());
+            }
         }
     }
 

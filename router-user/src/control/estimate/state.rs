@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_of_other_clusters_and_classes_lends_the_demand_of_those_that_are_still_there() {
-        let old = include_str!("../../../examples/three-regions.toml").replacen("name = \"c\"", "name = \"gone\"", 1);
+        let old = include_str!("../../../../examples/three-regions.toml").replacen("name = \"c\"", "name = \"gone\"", 1);
         let old = crate::config::parse(&old).expect("legal").fleet;
         let inputs = Inputs { demand_rps: vec![vec![10.0], vec![20.0], vec![30.0]], ..Inputs::from_fleet(&old) };
         let plan = crate::plan::plan(&old, &inputs, None).expect("a plan");

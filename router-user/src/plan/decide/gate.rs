@@ -227,6 +227,9 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::First => write!(f, "nothing was held before"),
+            Self::Illegal(Violation::Pin { cluster, class, .. }) => {
+                write!(f, "the weights of class {class} in cluster {cluster} are set by hand")
+            }
             Self::Illegal(violation) => write!(f, "the held weights are no longer legal: {violation}"),
             Self::Shed { held_rps, plan_rps } => {
                 write!(f, "the held weights refuse {held_rps:.1} requests/s, the plan {plan_rps:.1}")

@@ -144,7 +144,7 @@ fn what_cannot_wait_skips_the_trial_and_ends_one() {
         let pin = PinRequest { cluster: "c".to_owned(), class: "chat".to_owned(), weights, expires_unix_ms: None };
         controller.ask(|done| Command::Pin(pin, done)).await.expect("legal");
         let urgent = newer(&store, &during).await;
-        assert!(urgent.audience.is_empty() && urgent.reason.contains("no longer legal"), "{}", urgent.reason);
+        assert!(urgent.audience.is_empty() && urgent.reason.contains("set by hand"), "{}", urgent.reason);
         let mut status = controller.status.clone();
         tokio::time::timeout(PATIENCE, status.wait_for(|s| s.trial.is_none())).await.expect("it is over").expect("runs");
     });
