@@ -1,9 +1,10 @@
 //! CSV text to numbers, with the place of every mistake.
 //!
-//! Only what tables of numbers need: a header line, commas, no quotes; empty lines and lines that begin with `#` are comments.
+//! The crate `csv` splits the text. A table has a header line; empty lines and lines that begin with `#` are comments.
 
 use std::fmt;
 
+use csv::StringRecord;
 use thiserror::Error;
 
 use crate::config::suggest;
@@ -75,23 +76,18 @@ pub(crate) struct Table {
 /// Errors: every mistake, up to a bound; never an empty list.
 pub(crate) fn read(file: &str, text: &str, columns: &[Column]) -> Result<Table, TableErrors> {
     let mut mistakes = Mistakes { listed: Vec::new(), unlisted: 0 };
-    let mut lines = text
-        .lines()
-        .zip(1..)
-        .map(|(text, line)| (text.trim(), line))
-        .filter(|(text, _)| !text.is_empty() && !text.starts_with('#'));
+    let mut records = Records::new(text);
     let mut table = Table { rows: Vec::new(), lines: Vec::new() };
-    if let Some((header, line)) = lines.next() {
-        let places = places(header.trim_start_matches('\u{feff}'), line, columns, &mut mistakes);
+    if let Some((header, line)) = records.next() {
+        let places = places(&header, line, columns, &mut mistakes);
         // Under a header that is not understood every cell would be a mistake.
         if mistakes.listed.is_empty() {
-            for (text, line) in lines {
+            for (record, line) in records {
                 if table.rows.len() == MAX_ROWS {
                     mistakes.add(line, "", format!("is row {}; wanted {MAX_ROWS} at most", MAX_ROWS + 1));
                     break;
                 }
-                let row = row(text, line, &places, columns, &mut mistakes);
-                table.rows.push(row);
+                table.rows.push(row(&record, line, &places, columns, &mut mistakes));
                 table.lines.push(line);
             }
             if table.rows.is_empty() {
@@ -105,6 +101,46 @@ pub(crate) fn read(file: &str, text: &str, columns: &[Column]) -> Result<Table, 
         return Ok(table);
     }
     Err(TableErrors { file: file.to_owned(), mistakes: mistakes.listed, unlisted: mistakes.unlisted })
+}
+
+/// The records of a text, each with the line that it ends on.
+struct Records<'t> {
+    text: &'t str,
+    reader: csv::Reader<&'t [u8]>,
+    /// Where in the text the lines were counted to, and how many had ended by there.
+    counted: (usize, usize),
+}
+
+impl<'t> Records<'t> {
+    fn new(text: &'t str) -> Self {
+        let text = text.trim_start_matches('\u{feff}');
+        let mut reader = csv::ReaderBuilder::new();
+        // Headers and lengths are judged here, where a mistake gets its place.
+        reader.has_headers(false).flexible(true).trim(csv::Trim::All).comment(Some(b'#'));
+        Self { text, reader: reader.from_reader(text.as_bytes()), counted: (0, 0) }
+    }
+}
+
+impl Iterator for Records<'_> {
+    type Item = (StringRecord, usize);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let mut record = StringRecord::new();
+            if !self.reader.read_record(&mut record).expect("text in memory is read without errors") {
+                return None;
+            }
+            // A record's own position may be that of a comment before it.
+            let end = self.text[..self.reader.position().byte() as usize].trim_end_matches(['\r', '\n']).len();
+            let (from, lines) = self.counted;
+            self.counted = (end, lines + self.text[from..end].matches('\n').count());
+            let first = record.get(0).unwrap_or_default();
+            let is_comment = first.starts_with('#') || (first.is_empty() && record.len() == 1);
+            if !is_comment {
+                return Some((record, self.counted.1 + 1));
+            }
+        }
+    }
 }
 
 struct Mistakes {
@@ -131,9 +167,9 @@ fn header_wanted(columns: &[Column]) -> String {
 }
 
 /// For each cell of a row, which known column it is; `None` for one that is not read.
-fn places(header: &str, line: usize, columns: &[Column], mistakes: &mut Mistakes) -> Vec<Option<usize>> {
+fn places(header: &StringRecord, line: usize, columns: &[Column], mistakes: &mut Mistakes) -> Vec<Option<usize>> {
     let mut places: Vec<Option<usize>> = Vec::new();
-    for name in header.split(',').map(str::trim) {
+    for name in header {
         match columns.iter().position(|c| c.name == name) {
             Some(place) if places.contains(&Some(place)) => {
                 mistakes.add(line, &format!("{name:?}"), "comes twice; wanted it once".to_owned())
@@ -154,14 +190,19 @@ fn places(header: &str, line: usize, columns: &[Column], mistakes: &mut Mistakes
     places
 }
 
-fn row(text: &str, line: usize, places: &[Option<usize>], columns: &[Column], mistakes: &mut Mistakes) -> Vec<Option<f64>> {
+fn row(
+    cells: &StringRecord,
+    line: usize,
+    places: &[Option<usize>],
+    columns: &[Column],
+    mistakes: &mut Mistakes,
+) -> Vec<Option<f64>> {
     let mut row = vec![None; columns.len()];
-    let cells: Vec<&str> = text.split(',').map(str::trim).collect();
     if cells.len() != places.len() {
         mistakes.add(line, "", format!("has {} cells; wanted {}, as many as the header", cells.len(), places.len()));
         return row;
     }
-    for (cell, &place) in cells.into_iter().zip(places) {
+    for (cell, &place) in cells.iter().zip(places) {
         let Some(place) = place else { continue };
         let column = &columns[place];
         let name = format!("{:?}", column.name);
@@ -206,6 +247,16 @@ mod tests {
         assert_eq!(table.lines, [4, 5]);
         let table = read("s.csv", "engine,load_rps,ttft_ms\ne 1,3,120\n", &COLUMNS).expect("a table");
         assert_eq!(table.rows, [vec![Some(3.0), Some(120.0), None]]);
+    }
+
+    #[test]
+    fn quotes_comments_and_line_ends_of_every_kind_keep_their_places() {
+        let text = "# a\r\n\"load_rps\",\"ttft_ms\"\r\n \r\n  # b, c\n3,\"120\"\n\n# d\n4,130";
+        let table = read("s.csv", text, &COLUMNS).expect("a table");
+        assert_eq!(table.rows, [vec![Some(3.0), Some(120.0), None], vec![Some(4.0), Some(130.0), None]]);
+        assert_eq!(table.lines, [5, 8]);
+        let error = read("s.csv", "load_rps,ttft_ms\r\n1,2\r\n\r\n1,x\r\n", &COLUMNS).expect_err("x is no number");
+        assert!(error.to_string().starts_with("s.csv:4: column \"ttft_ms\""), "{error}");
     }
 
     #[test]
