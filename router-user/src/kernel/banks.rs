@@ -5,6 +5,7 @@ use std::{
     os::fd::{AsFd, AsRawFd as _},
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use router_common::{
@@ -12,6 +13,7 @@ use router_common::{
     limits::{BANKS, BANKS_PER_SERVICE, MAX_SERVICES},
     slot::{SLOTS, Slot, SlotBank},
 };
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::KernelError;
 
@@ -62,10 +64,9 @@ impl Banks {
 /// Programs run inside an RCU read-side section, and `MEMBARRIER_CMD_GLOBAL` waits for a grace period (`kernel/sched/membarrier.c`,
 /// `synchronize_rcu`): some milliseconds. Where the kernel refuses the command, a pause far longer than any run of a program stands in.
 pub(super) fn wait_for_programs() {
-    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-    const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
-    // SAFETY: the call has no memory operands.
-    if unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } != 0 {
+    /// Longer than any run of a program by orders of magnitude: the verifier bounds them to well below 1 ms.
+    const PAUSE: Duration = Duration::from_millis(50);
+    if membarrier(MembarrierCommand::Global).is_err() {
         std::thread::sleep(PAUSE);
     }
 }

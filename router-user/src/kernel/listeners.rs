@@ -7,12 +7,17 @@ use std::{
     collections::HashMap,
     fs,
     io::{self, BufRead as _},
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{OwnedFd, RawFd},
 };
 
+use procfs::process::{FDTarget, all_processes};
 use router_common::engine::Endpoint;
+use rustix::{
+    net::sockopt::socket_acceptconn,
+    process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open},
+};
 
-use super::namespace::{cookie_of, socket_option};
+use super::namespace::cookie_of;
 
 /// A listening socket that could not be taken, and why.
 #[derive(Debug)]
@@ -33,7 +38,8 @@ pub(super) fn listening_sockets() -> io::Result<Vec<(Endpoint, u64)>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        // Listeners come first (`tcp_get_idx` in net/ipv4/tcp_ipv4.c): the connections behind them, perhaps many thousands, are not read.
+        // Listeners come first (`tcp_get_idx` in net/ipv4/tcp_ipv4.c). The connections behind them, perhaps many
+        // thousands, are not read, as `procfs` would.
         let lines = io::BufReader::new(file).lines().skip(1);
         for line in lines {
             let Some(socket) = parse_line(&line?) else { break };
@@ -75,27 +81,25 @@ pub(super) fn borrow(
 ) -> Vec<Untaken> {
     let mut open: HashMap<u64, io::Error> =
         wanted.keys().map(|inode| (*inode, io::Error::other("no process in sight has it open"))).collect();
-    let processes = match fs::read_dir("/proc") {
+    let processes = match all_processes() {
         Ok(processes) => processes,
         Err(error) => {
             tracing::warn!(%error, "cannot list processes");
             return open.into_iter().map(|(inode, error)| Untaken { inode, error }).collect();
         }
     };
-    // Processes end and close files while they are looked at: whatever cannot be read any more is passed over.
+    // Processes end and close files while they are looked at: what cannot be read any more is left out.
     for process in processes.flatten() {
         if open.is_empty() {
             break;
         }
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()) else { continue };
-        let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
+        let Ok(files) = process.fd() else { continue };
         for file in files.flatten() {
-            let Some(inode) = fs::read_link(file.path()).ok().and_then(|target| socket_inode(target.to_str()?)) else { continue };
+            let FDTarget::Socket(inode) = file.target else { continue };
             if !open.contains_key(&inode) {
                 continue;
             }
-            let Some(fd) = file.file_name().to_str().and_then(|name| name.parse::<libc::c_int>().ok()) else { continue };
-            match take(pid, fd, netns_cookie).and_then(|socket| enter(&socket, &wanted[&inode])) {
+            match take(process.pid(), file.fd, netns_cookie).and_then(|socket| enter(&socket, &wanted[&inode])) {
                 Ok(()) => drop(open.remove(&inode)),
                 Err(error) => drop(open.insert(inode, error)),
             }
@@ -104,34 +108,18 @@ pub(super) fn borrow(
     open.into_iter().map(|(inode, error)| Untaken { inode, error }).collect()
 }
 
-/// The inode in `socket:[123]`.
-fn socket_inode(target: &str) -> Option<u64> {
-    target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-}
-
 /// A duplicate of another process's descriptor, if it still is a listener in the namespace wanted.
-fn take(pid: libc::pid_t, fd: libc::c_int, netns_cookie: u64) -> io::Result<OwnedFd> {
-    let process = descriptor(libc::SYS_pidfd_open, pid, 0)?;
-    let socket = descriptor(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd)?;
-    if socket_option::<libc::c_int>(&socket, libc::SO_ACCEPTCONN)? == 0 {
+fn take(pid: i32, fd: RawFd, netns_cookie: u64) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("its process has no number"))?;
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let socket = pidfd_getfd(&process, fd, PidfdGetfdFlags::empty())?;
+    if !socket_acceptconn(&socket)? {
         return Err(io::Error::other("it no longer listens"));
     }
     if cookie_of(&socket)? != netns_cookie {
         return Err(io::Error::other("it belongs to another network namespace"));
     }
     Ok(socket)
-}
-
-/// A system call that takes three numbers and returns a new descriptor.
-fn descriptor(call: libc::c_long, first: libc::c_int, second: libc::c_int) -> io::Result<OwnedFd> {
-    const NO_FLAGS: libc::c_uint = 0;
-    // SAFETY: neither call has memory operands.
-    let result = unsafe { libc::syscall(call, first, second, NO_FLAGS) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: on success both calls return a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(result as libc::c_int) })
 }
 
 #[cfg(test)]

@@ -20,9 +20,11 @@ use super::KernelError;
 use super::link::{PinnedLink, Place};
 use super::maps::{Maps, Raw, failed, ignore_missing};
 use super::namespace::{Cgroup, NetNamespace};
-use super::object::OBJECT;
 use super::pins::LINK_SUFFIX;
 use crate::kernel::endpoints;
+
+/// The ELF object of the two programs, embedded in the binary; build.rs checks that it is there and fresh.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("ILB_EBPF_OBJECT"));
 
 /// Programs by name, each with its hook.
 pub(super) const PROGRAMS: [(&str, &str); 2] = [(STEER, "sk_lookup"), (REGISTER, "sock_ops")];

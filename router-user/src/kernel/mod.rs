@@ -19,7 +19,6 @@ mod listeners;
 mod load;
 mod maps;
 mod namespace;
-mod object;
 mod pins;
 mod plane;
 mod status;

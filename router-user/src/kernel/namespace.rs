@@ -11,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use caps::{CapSet, Capability};
+
 use super::KernelError;
 
 /// The network namespace of the calling thread.
@@ -37,18 +39,14 @@ impl NetNamespace {
 /// Cookie of the network namespace that a socket belongs to (`SO_NETNS_COOKIE`, Linux 5.14).
 pub(super) fn cookie_of(socket: &impl AsFd) -> io::Result<u64> {
     const SO_NETNS_COOKIE: libc::c_int = 71;
-    socket_option(socket, SO_NETNS_COOKIE)
-}
-
-/// A `SOL_SOCKET` option that is a plain number.
-pub(super) fn socket_option<T: Default + Copy>(socket: &impl AsFd, option: libc::c_int) -> io::Result<T> {
-    let mut value = T::default();
-    let mut length = size_of::<T>() as libc::socklen_t;
+    let mut cookie = 0_u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
     // SAFETY: the descriptor is open, and value and length are valid for writes of the size named.
     let result = unsafe {
-        libc::getsockopt(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut length)
+        let value = (&raw mut cookie).cast();
+        libc::getsockopt(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, value, &raw mut length)
     };
-    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether connections to an address stay on this host. The kernel knows best: only a local address can be bound to.
@@ -80,29 +78,19 @@ impl Cgroup {
 
 /// The first mount point of a file system type.
 fn mount_of_type(wanted: &str) -> Result<Option<PathBuf>, KernelError> {
-    let path = "/proc/thread-self/mounts";
-    let mounts = std::fs::read_to_string(path).map_err(KernelError::system(format!("read {path}")))?;
-    Ok(mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        let point = fields.nth(1)?;
-        (fields.next()? == wanted).then(|| PathBuf::from(point.replace("\\040", " ")))
-    }))
+    let mounts = procfs::mounts().map_err(|error| KernelError::system("list the mounts")(io::Error::other(error)))?;
+    let found = mounts.into_iter().find(|mount| mount.fs_vfstype == wanted);
+    // The kernel writes spaces in octal, which `procfs` leaves as they are.
+    Ok(found.map(|mount| PathBuf::from(mount.fs_file.replace("\\040", " "))))
 }
 
-/// The capabilities that loading and attaching need and this thread lacks, by name.
+/// The capabilities that loading and attaching need and this thread lacks. CAP_SYS_ADMIN stands for all of them.
 ///
 /// CAP_PERFMON is for the verifier: without it, it refuses what compilers do with stack slots that once held a pointer.
-pub(super) fn missing_capabilities() -> Result<Vec<&'static str>, KernelError> {
-    // From linux/capability.h.
-    const NET_ADMIN: u32 = 12;
-    const SYS_ADMIN: u32 = 21;
-    const PERFMON: u32 = 38;
-    const BPF: u32 = 39;
-    let path = "/proc/thread-self/status";
-    let status = std::fs::read_to_string(path).map_err(KernelError::system(format!("read {path}")))?;
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    let has = |bit: u32| effective & (1 << bit | 1 << SYS_ADMIN) != 0;
-    let needed = [(BPF, "CAP_BPF"), (NET_ADMIN, "CAP_NET_ADMIN"), (PERFMON, "CAP_PERFMON")];
-    Ok(needed.into_iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| name).collect())
+pub(super) fn missing_capabilities() -> Result<Vec<Capability>, KernelError> {
+    let effective = caps::read(None, CapSet::Effective)
+        .map_err(|error| KernelError::system("read this thread's capabilities")(io::Error::other(error)))?;
+    let has = |wanted: &Capability| effective.contains(wanted) || effective.contains(&Capability::CAP_SYS_ADMIN);
+    let needed = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON];
+    Ok(needed.into_iter().filter(|wanted| !has(wanted)).collect())
 }

@@ -1,21 +1,21 @@
 //! The pin directory: its file system, its lock, and whether what is pinned there is ours to use.
 
 use std::{
-    ffi::CString,
-    fs::{self, File},
-    io,
-    os::{
-        fd::AsRawFd as _,
-        unix::{
-            ffi::OsStrExt as _,
-            fs::{DirBuilderExt as _, PermissionsExt as _},
-        },
+    ffi::CStr,
+    fs::{self, File, TryLockError},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, PermissionsExt as _},
     },
     path::{Path, PathBuf},
 };
 
 use aya::maps::{Array, Map, MapData, MapInfo};
 use router_common::layout::{self, LAYOUT_VERSION, MapShape};
+use rustix::{
+    fs::{FsWord, statfs},
+    mount::{MountFlags, mount},
+};
 
 use super::{KernelError, link::PinnedLink};
 
@@ -29,7 +29,7 @@ pub(super) const LINK_SUFFIX: &str = "_link";
 const BPFFS: &str = "/sys/fs/bpf";
 
 /// `BPF_FS_MAGIC` of linux/magic.h.
-const BPFFS_MAGIC: libc::__fsword_t = 0xcafe_4a11;
+const BPFFS_MAGIC: FsWord = 0xcafe_4a11;
 
 /// A locked pin directory.
 pub(super) struct PinDir {
@@ -40,8 +40,9 @@ pub(super) struct PinDir {
 impl Drop for PinDir {
     fn drop(&mut self) {
         // Not left to the descriptor's close: a process that is just being started may hold a copy of it a moment longer.
-        // SAFETY: the descriptor is open.
-        unsafe { libc::flock(self.lock.as_raw_fd(), libc::LOCK_UN) };
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, "cannot unlock {}", self.path.display());
+        }
     }
 }
 
@@ -72,14 +73,10 @@ impl PinDir {
 
     fn lock(path: &Path) -> Result<Self, KernelError> {
         let lock = File::open(path).map_err(KernelError::system(format!("open {}", path.display())))?;
-        // SAFETY: the descriptor is open.
-        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            let error = io::Error::last_os_error();
-            return Err(match error.kind() {
-                io::ErrorKind::WouldBlock => KernelError::InUse { path: path.to_owned() },
-                _ => KernelError::System { action: format!("lock {}", path.display()), source: error },
-            });
-        }
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => KernelError::InUse { path: path.to_owned() },
+            TryLockError::Error(source) => KernelError::System { action: format!("lock {}", path.display()), source },
+        })?;
         Ok(Self { path: path.to_owned(), lock })
     }
 
@@ -170,29 +167,13 @@ fn describe(shape: &MapShape) -> String {
 /// Whether a path, or the nearest directory above it that exists, is on a bpffs.
 fn is_on_bpffs(path: &Path) -> bool {
     let Some(existing) = path.ancestors().find(|path| path.exists()) else { return false };
-    let Ok(name) = CString::new(existing.as_os_str().as_bytes()) else { return false };
-    // SAFETY: all zeroes is a valid statfs, and the call only writes to it; the name outlives the call.
-    let (result, stats) = unsafe {
-        let mut stats: libc::statfs = std::mem::zeroed();
-        (libc::statfs(name.as_ptr(), &raw mut stats), stats)
-    };
-    result == 0 && stats.f_type == BPFFS_MAGIC
+    statfs(existing).is_ok_and(|stats| stats.f_type == BPFFS_MAGIC)
 }
 
 fn mount_bpffs() -> Result<(), KernelError> {
-    // SAFETY: the arguments are literals that end in a zero byte, and no data is passed.
-    let result = unsafe {
-        libc::mount(
-            c"bpf".as_ptr(),
-            c"/sys/fs/bpf".as_ptr(),
-            c"bpf".as_ptr(),
-            libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
-            std::ptr::null(),
-        )
-    };
-    if result != 0 {
-        return Err(KernelError::System { action: format!("mount bpffs at {BPFFS}"), source: io::Error::last_os_error() });
-    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("bpf", BPFFS, "bpf", flags, None::<&CStr>)
+        .map_err(|error| KernelError::system(format!("mount bpffs at {BPFFS}"))(error.into()))?;
     // Others on the host may use the mount as well; the kernel's default mode would let everybody create files.
     fs::set_permissions(BPFFS, fs::Permissions::from_mode(0o700)).map_err(KernelError::system(format!("set the mode of {BPFFS}")))
 }

@@ -68,6 +68,7 @@ impl KernelPlane {
         }
         let missing = missing_capabilities()?;
         if !missing.is_empty() {
+            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
             return Err(KernelError::NotPermitted { missing: missing.join(", ") });
         }
         let netns = NetNamespace::current()?;
