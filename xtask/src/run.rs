@@ -6,11 +6,12 @@ use std::{
 };
 
 use anyhow::Context as _;
+use cargo_metadata::MetadataCommand;
 use clap::Args;
 
 use crate::{
     build_ebpf,
-    command::{command, output, run},
+    command::{command, run},
     setup,
 };
 
@@ -48,8 +49,7 @@ fn build(root: &Path) -> anyhow::Result<()> {
 
 /// Where cargo puts what it builds, whatever the environment and configuration say.
 pub(crate) fn target_dir(root: &Path) -> anyhow::Result<PathBuf> {
-    let mut metadata = command("cargo", ["metadata", "--format-version=1", "--no-deps", "--offline"]);
-    let described = output(metadata.current_dir(root)).context("cargo metadata failed")?;
-    let found = described.split("\"target_directory\":\"").nth(1).and_then(|rest| rest.split('"').next());
-    found.map(PathBuf::from).context("cargo metadata names no target directory")
+    let mut metadata = MetadataCommand::new();
+    metadata.current_dir(root).no_deps().other_options(vec!["--offline".to_owned()]);
+    Ok(metadata.exec().context("cargo metadata failed")?.target_directory.into_std_path_buf())
 }

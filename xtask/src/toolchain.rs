@@ -109,19 +109,23 @@ pub(crate) fn linker() -> Option<PathBuf> {
     cargo_bin().into_iter().chain(env::split_paths(&path)).map(|folder| folder.join("bpf-linker")).find(|path| path.is_file())
 }
 
-/// The major version of the LLVM that a bpf-linker was built with; none if neither the library it loads nor cargo's records tell.
+/// The major version of the LLVM that a bpf-linker was built with; `None` if neither the library it loads nor cargo's records tell.
 pub(crate) fn linker_llvm(linker: &Path) -> Option<u32> {
     let libraries = output(&mut command("ldd", [linker])).unwrap_or_default();
     let linked =
         libraries.split_once("libLLVM").and_then(|(_, rest)| major(rest.trim_start_matches(|c: char| !c.is_ascii_digit())));
-    linked.or_else(|| {
-        let records = std::fs::read_to_string(linker.parent()?.parent()?.join(".crates2.json")).ok()?;
-        let (_, record) = records.split_once("\"bpf-linker ")?;
-        let record = record.split_once('}').map_or(record, |(record, _)| record);
-        let feature = record.split_once("\"llvm-").and_then(|(_, rest)| major(rest));
-        // Built with its default features it has the LLVM of the compiler that built it.
-        feature.or_else(|| record.split_once("LLVM version: ").and_then(|(_, rest)| major(rest)))
-    })
+    linked.or_else(|| recorded_llvm(&std::fs::read_to_string(linker.parent()?.parent()?.join(".crates2.json")).ok()?))
+}
+
+/// The LLVM of bpf-linker by cargo's own record of what it has installed.
+fn recorded_llvm(records: &str) -> Option<u32> {
+    let records: serde_json::Value = serde_json::from_str(records).ok()?;
+    let (_, record) = records["installs"].as_object()?.iter().find(|(name, _)| name.starts_with("bpf-linker "))?;
+    let features = record["features"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str);
+    let feature = features.filter_map(|feature| feature.strip_prefix("llvm-")).find_map(major);
+    // Built with its default features it has the LLVM of the compiler that built it.
+    let compiler = || record["rustc"].as_str()?.lines().find_map(|line| line.strip_prefix("LLVM version: "));
+    feature.or_else(|| compiler().and_then(major))
 }
 
 /// The number that a text begins with.
@@ -132,12 +136,26 @@ fn major(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::major;
+    use super::{major, recorded_llvm};
 
     #[test]
     fn versions_begin_with_their_major_number() {
         for (text, expected) in [("22.1.8", Some(22)), ("22\"]", Some(22)), ("22", Some(22)), ("x22", None), ("", None)] {
             assert_eq!(major(text), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn cargos_records_tell_the_llvm_of_the_linker() {
+        let records = |features: &str| {
+            format!(
+                r#"{{"installs":{{"just 1.0.0 (registry)":{{"features":["llvm-9"],"rustc":""}},
+                "bpf-linker 0.9.14 (registry+https://x)":{{"features":[{features}],"rustc":"rustc 1.90\nhost: x\nLLVM version: 20.1.8\n"}}}}}}"#
+            )
+        };
+        assert_eq!(recorded_llvm(&records("\"llvm-21\",\"llvm-link-static\"")), Some(21));
+        assert_eq!(recorded_llvm(&records("\"llvm-link-static\"")), Some(20));
+        assert_eq!(recorded_llvm("{}"), None);
+        assert_eq!(recorded_llvm("torn {"), None);
     }
 }
