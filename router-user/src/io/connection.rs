@@ -72,6 +72,19 @@ impl<S: Stream> Connection<S> {
         Poll::Ready(Ok(n))
     }
 
+    /// Waits until the peer has ended or broken the connection, even while input is left unread.
+    pub fn poll_hangup(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.stream.poll_hangup(cx)
+    }
+
+    /// Bytes that were sent and that the peer's kernel has not acknowledged; `None` when this kernel does not say.
+    pub fn untaken(&self) -> Option<u64> {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the request writes one `int` to the pointer, which is valid for writing during the call.
+        let done = unsafe { libc::ioctl(self.stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        (done == 0).then(|| u64::try_from(bytes).unwrap_or(0))
+    }
+
     /// Whether an idle connection can be used again: nothing has come, neither bytes nor the end.
     pub fn is_quiet(&mut self) -> bool {
         self.input().is_empty() && self.poll_fill(&mut Context::from_waker(Waker::noop())).is_pending()

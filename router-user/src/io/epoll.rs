@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -26,24 +26,39 @@ impl Driver for Epoll {
     }
 }
 
-pub struct EpollStream(tokio::net::TcpStream);
+pub struct EpollStream {
+    socket: tokio::net::TcpStream,
+    /// A second descriptor of the socket that is watched for its end alone; made when somebody first asks.
+    hangup: Option<AsyncFd<OwnedFd>>,
+}
 
 impl AsRawFd for EpollStream {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.socket.as_raw_fd()
+    }
+}
+
+impl EpollStream {
+    fn hangup(&mut self) -> io::Result<&AsyncFd<OwnedFd>> {
+        if self.hangup.is_none() {
+            let second = self.socket.as_fd().try_clone_to_owned()?;
+            // SAFETY: an `OwnedFd` owns one descriptor, always reports the same one, and closes it only when it is dropped.
+            self.hangup = Some(unsafe { AsyncFd::register_with_interest(second, Interest::READABLE) }?);
+        }
+        Ok(self.hangup.as_ref().expect("set above"))
     }
 }
 
 impl Stream for EpollStream {
     fn adopt(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self(tokio::net::TcpStream::from_std(socket)?))
+        Ok(Self { socket: tokio::net::TcpStream::from_std(socket)?, hangup: None })
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, input: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
         input.reserve(room);
         let mut buffer = ReadBuf::uninit(&mut input.spare_capacity_mut()[..room]);
-        ready!(Pin::new(&mut self.0).poll_read(cx, &mut buffer))?;
+        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer))?;
         let n = buffer.filled().len();
         // SAFETY: `filled` says that this many bytes behind the length have been initialised.
         unsafe { input.set_len(input.len() + n) };
@@ -58,18 +73,32 @@ impl Stream for EpollStream {
             outcome => return Poll::Ready(outcome),
         }
         loop {
-            ready!(self.0.poll_write_ready(cx))?;
+            ready!(self.socket.poll_write_ready(cx))?;
             // `try_io` takes the readiness back when the socket has no room after all.
-            match self.0.try_io(Interest::WRITABLE, || socket::send_now(fd, parts)) {
+            match self.socket.try_io(Interest::WRITABLE, || socket::send_now(fd, parts)) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 outcome => return Poll::Ready(outcome),
             }
         }
     }
 
+    fn poll_hangup(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // A socket that cannot be watched still ends when its request does.
+        let Ok(watched) = self.hangup() else { return Poll::Pending };
+        loop {
+            match watched.poll_read_ready(cx) {
+                Poll::Ready(Ok(guard)) if guard.ready().is_read_closed() => return Poll::Ready(()),
+                // Bytes have come, which nobody has asked for. The next arrival wakes again, and so does the end.
+                Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
     fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.0.poll_write_ready(cx))?;
-        Poll::Ready(self.0.take_error()?.map_or(Ok(()), Err))
+        ready!(self.socket.poll_write_ready(cx))?;
+        Poll::Ready(self.socket.take_error()?.map_or(Ok(()), Err))
     }
 }
 

@@ -47,6 +47,9 @@ pub trait Stream: AsRawFd + Sized + 'static {
     /// Sends a prefix of `parts`, at once where the socket has room; returns how many bytes it took, > 0.
     fn poll_send(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
 
+    /// Waits until the peer has ended its half of the connection, or broken it, whether or not there are bytes left to receive.
+    fn poll_hangup(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
     /// Waits until a connecting socket has an outcome.
     fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }

@@ -3,11 +3,25 @@
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 /// Connections the kernel keeps ready for a worker that is busy. The kernel cuts it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
+
+/// Silence after which the kernel asks whether the other side is still there, and the time between two such questions. A reasoning
+/// model may be silent for many minutes, so a machine that is gone has to be told from one that thinks.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Questions without an answer after which the connection ends: one minute after the last sign of life.
+const KEEPALIVE_RETRIES: u32 = 3;
+/// Time in which an engine's machine must acknowledge what it is sent. Alone the kernel would repeat it for a quarter of an hour.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
+
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES)
+}
 
 /// Opens a listening socket; with `shared`, other sockets of this process may listen on the same port and share its connections.
 pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
@@ -18,6 +32,10 @@ pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     }
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::from(address))?;
+    // Connections inherit both from the socket that accepts them, which saves their system calls. Without the first, the head of an
+    // answer would wait for the acknowledgement of the last one.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&keepalive())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -45,6 +63,8 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
 pub(super) fn start_connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec().nonblocking(), Some(Protocol::TCP))?;
     socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&keepalive())?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
     match socket.connect(&SockAddr::from(address)) {
         Ok(()) => {}
         Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {}
@@ -95,4 +115,30 @@ pub(super) fn accept_now(listener: &TcpListener, nonblocking: bool) -> io::Resul
     let stream = unsafe { <TcpStream as std::os::fd::FromRawFd>::from_raw_fd(fd) };
     let address = address.as_socket().ok_or_else(|| io::Error::other("accepted a connection that is not IP"))?;
     Ok((stream, address))
+}
+
+#[cfg(test)]
+mod liveness {
+    use socket2::SockRef;
+
+    use super::*;
+
+    #[test]
+    fn both_sides_are_asked_whether_they_are_still_there() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let to_engine = start_connect(listener.local_addr().unwrap()).unwrap();
+        let from_client = loop {
+            match accept_now(&listener, true) {
+                Ok((socket, _)) => break socket,
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+        };
+        for socket in [SockRef::from(&to_engine), SockRef::from(&from_client)] {
+            assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_INTERVAL);
+            assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE_RETRIES);
+        }
+        assert_eq!(SockRef::from(&to_engine).tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED_MAX));
+    }
 }

@@ -111,6 +111,8 @@ pub struct UringStream {
     fd: Rc<OwnedFd>,
     recv: Option<InFlightOneshot<Held, Received>>,
     writable: Option<InFlightOneshot<Held, Readiness>>,
+    /// A poll for the peer's end, from when somebody first asks.
+    hangup: Option<InFlightOneshot<Held, Readiness>>,
     /// A buffer for the next receive.
     spare: Vec<u8>,
 }
@@ -135,7 +137,7 @@ impl Stream for UringStream {
     fn adopt(socket: TcpStream) -> io::Result<Self> {
         // On a non-blocking socket the kernel would answer "would block" instead of waiting.
         socket.set_nonblocking(false)?;
-        Ok(Self { fd: Rc::new(socket.into()), recv: None, writable: None, spare: Vec::new() })
+        Ok(Self { fd: Rc::new(socket.into()), recv: None, writable: None, hangup: None, spare: Vec::new() })
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, input: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>> {
@@ -163,6 +165,15 @@ impl Stream for UringStream {
         }
     }
 
+    fn poll_hangup(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let fd = &self.fd;
+        let poll = self.hangup.get_or_insert_with(|| submit_poll(fd, libc::POLLRDHUP));
+        // Errors and broken connections complete the poll too. A poll that failed tells nothing, and what it was for is over.
+        let _outcome = ready!(Pin::new(poll).poll(cx));
+        self.hangup = None;
+        Poll::Ready(())
+    }
+
     fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_writable(cx))?;
         let error = socket2::SockRef::from(&self.fd.as_fd()).take_error()?;
@@ -172,7 +183,7 @@ impl Stream for UringStream {
 
 impl Drop for UringStream {
     fn drop(&mut self) {
-        if self.recv.is_some() || self.writable.is_some() {
+        if self.recv.is_some() || self.writable.is_some() || self.hangup.is_some() {
             // SAFETY: no memory is involved; the descriptor is open because `self.fd` still holds it.
             unsafe { libc::shutdown(self.as_raw_fd(), libc::SHUT_RDWR) };
         }
