@@ -319,17 +319,20 @@ pub(super) mod proxy {
     pub(crate) const TTFT_TIMEOUT: Key = Key::new(
         "ttft_timeout",
         Form::Duration(MS, DAY),
-        Preset::Duration(Duration::from_secs(120)),
+        Preset::Duration(HOUR),
         "Time from sending a request to the first byte of the answer's body.",
     )
-    .because("The prefill of 100,000 tokens behind a queue takes tens of seconds.");
+    .because(
+        "An answer that is not streamed comes whole, after all of its reasoning. The client's own deadline (600 s in the usual \
+         libraries) ends most waits earlier, and keepalive finds an engine that is gone; this ends what only hangs.",
+    );
     pub(crate) const GAP_TIMEOUT: Key = Key::new(
         "gap_timeout",
         Form::Duration(MS, DAY),
-        Preset::Duration(MINUTE),
-        "Time between two reads of an answer, and time in which a client must take what it is sent.",
+        Preset::Duration(Duration::from_secs(900)),
+        "Time between two reads of an answer.",
     )
-    .because("No engine that still generates is silent for longer between two tokens.");
+    .because("Engines that hide their reasoning send nothing meanwhile; above the 600 s after which the usual clients give up.");
     pub(crate) const CLIENT_IDLE_TIMEOUT: Key = Key::new(
         "client_idle_timeout",
         Form::Duration(MS, DAY),
@@ -351,6 +354,27 @@ pub(super) mod proxy {
         "Time between two reads of a request's body.",
     )
     .because("Long enough for TCP to recover from several lost packets in a row.");
+    pub(crate) const MIN_UPLOAD_BYTES_PER_S: Key = Key::new(
+        "min_upload_bytes_per_s",
+        Whole(0, 1 << 30, "bytes/s"),
+        Preset::Whole(1_000),
+        "Mean rate at which a request's body must come, after a first `body_gap_timeout`; 0 asks for none.",
+    )
+    .because("A modem reaches several times that; Apache and Kestrel ask for 240 to 500.");
+    pub(crate) const CLIENT_STALL_TIMEOUT: Key = Key::new(
+        "client_stall_timeout",
+        Form::Duration(MS, HOUR),
+        Preset::Duration(MINUTE),
+        "Time in which a client must take a part of its answer; what the kernel still buffers does not count as taken.",
+    )
+    .because("Long enough for a change of networks; a person who waits for an answer reads it sooner.");
+    pub(crate) const MIN_DOWNLOAD_BYTES_PER_S: Key = Key::new(
+        "min_download_bytes_per_s",
+        Whole(0, 1 << 30, "bytes/s"),
+        Preset::Whole(500),
+        "Rate at which a client must take what waits for it, as a mean over `client_stall_timeout`; 0 asks for none.",
+    )
+    .because("A stream of 100 tokens/s is about 20,000 bytes/s with its framing; a client 40 times slower is not reading.");
     pub(crate) const ENGINE_IDLE_TIMEOUT: Key = Key::new(
         "engine_idle_timeout",
         Form::Duration(MS, HOUR),
@@ -379,6 +403,9 @@ pub(super) mod proxy {
             &CLIENT_IDLE_TIMEOUT,
             &HEAD_TIMEOUT,
             &BODY_GAP_TIMEOUT,
+            &MIN_UPLOAD_BYTES_PER_S,
+            &CLIENT_STALL_TIMEOUT,
+            &MIN_DOWNLOAD_BYTES_PER_S,
             &ENGINE_IDLE_TIMEOUT,
         ],
     };

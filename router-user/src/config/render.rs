@@ -107,11 +107,13 @@ fn write_proxy(proxy: &ProxyConfig, out: &mut String) -> Result {
         ("client_idle_timeout", proxy.client_idle_timeout),
         ("head_timeout", proxy.head_timeout),
         ("body_gap_timeout", proxy.body_gap_timeout),
+        ("client_stall_timeout", proxy.client_stall_timeout),
         ("engine_idle_timeout", proxy.engine_idle_timeout),
     ] {
         writeln!(out, "{key} = {}", duration(time))?;
     }
-    writeln!(out)
+    writeln!(out, "min_upload_bytes_per_s = {}", proxy.min_upload_bytes_per_s)?;
+    writeln!(out, "min_download_bytes_per_s = {}\n", proxy.min_download_bytes_per_s)
 }
 
 fn write_admin(admin: &Admin, out: &mut String) -> Result {

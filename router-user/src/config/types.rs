@@ -40,6 +40,11 @@ pub struct ProxyConfig {
     pub client_idle_timeout: Duration,
     pub head_timeout: Duration,
     pub body_gap_timeout: Duration,
+    /// 0 asks for no rate.
+    pub min_upload_bytes_per_s: u64,
+    pub client_stall_timeout: Duration,
+    /// 0 asks for no rate.
+    pub min_download_bytes_per_s: u64,
     pub engine_idle_timeout: Duration,
 }
 

@@ -10,7 +10,6 @@ mod histogram;
 pub mod http1;
 pub mod payload;
 mod plane;
-mod relay;
 mod reply;
 mod route;
 mod session;

@@ -10,7 +10,7 @@ use crate::publish::routes::Routes;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct RoutingKey {
     pub(super) class: ClassId,
     /// Affinity key, of the best source the request has.
     pub(super) affinity: Option<u64>,
@@ -67,7 +67,7 @@ const MODEL_PATHS: [&str; 7] = [
 ];
 
 /// Settles class and affinity of a request that goes to an engine.
-pub(super) fn asked(request: &Request, path: &str, body: &[u8], routes: &Routes) -> Result<Asked, Problem> {
+pub(super) fn routing_key(request: &Request, path: &str, body: &[u8], routes: &Routes) -> Result<RoutingKey, Problem> {
     let payload = match body.iter().find(|b| !b.is_ascii_whitespace()) {
         Some(b'{') => payload::scan(body),
         // Not JSON at all, such as a form with an audio file, or nothing.
@@ -93,7 +93,7 @@ pub(super) fn asked(request: &Request, path: &str, body: &[u8], routes: &Routes)
     };
     let classes = routes.classes_of(model).ok_or_else(|| Problem::model_not_found(model))?;
     let class = class(request, model, classes, routes)?;
-    Ok(Asked { class, affinity: request.session.or(payload.affinity) })
+    Ok(RoutingKey { class, affinity: request.session.or(payload.affinity) })
 }
 
 /// The class of a known model: the one that is named, else the first that promises every tag asked for.

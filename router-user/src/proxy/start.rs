@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::http1::request::FIELDS_CAP;
 use super::plane::DataPlane;
+use super::session::client;
 use super::worker::{self, Stop};
 use crate::config::ProxyConfig;
 use crate::io::{Driver, DriverKind, Epoll, IoChoice, Probe, listen, raise_descriptor_limit};
@@ -111,7 +112,7 @@ fn spawn<D: Driver>(
     let (config, plane, stop) = (Arc::clone(config), Arc::clone(plane), Arc::clone(stop));
     std::thread::Builder::new().name(format!("ilb-proxy-{number}")).spawn(move || {
         let rng = Rng::stream(seed, number as u64);
-        if let Err(error) = worker::run(driver, rng, config, plane, sockets, &stop) {
+        if let Err(error) = worker::run(driver, rng, config, plane, sockets, &stop, client::serve) {
             tracing::error!(number, %error, "proxy worker failed");
         }
     })

@@ -73,7 +73,7 @@ impl<S: Stream> Engine<S> {
     }
 
     /// A kept connection on which nothing has come, neither bytes nor the end.
-    pub(super) fn take_idle(&self, now: Millis, config: &ProxyConfig) -> Option<Connection<S>> {
+    pub(super) fn checkout(&self, now: Millis, config: &ProxyConfig) -> Option<Connection<S>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut kept) = idle.pop() {
             let age = now.saturating_sub(kept.since);
@@ -85,7 +85,7 @@ impl<S: Stream> Engine<S> {
     }
 
     /// Keeps a connection for the next request, unless something has come on it.
-    pub(super) fn keep(&self, mut connection: Connection<S>, now: Millis, config: &ProxyConfig) {
+    pub(super) fn checkin(&self, mut connection: Connection<S>, now: Millis, config: &ProxyConfig) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < config.max_idle_per_engine && connection.is_quiet() {
             idle.push(Idle { connection, since: now });
@@ -112,20 +112,20 @@ impl<S: Stream> Drop for InFlight<S> {
 }
 
 /// The routes in use with this worker's engines and counters beside them; what a request holds from begin to end.
-pub(super) struct View<S: Stream> {
+pub(super) struct WorkerRoutes<S: Stream> {
     pub(super) routes: Arc<Routes>,
     engines: Vec<Rc<Engine<S>>>,
-    classes: Vec<ClassView>,
+    classes: Vec<ClassRoutes>,
 }
 
-struct ClassView {
+struct ClassRoutes {
     counters: Arc<ClassCounters>,
     /// By engine; made on the first pick.
     picks: Box<[OnceCell<Arc<Counter>>]>,
 }
 
-impl<S: Stream> View<S> {
-    /// Builds the view of `routes`; engines that keep name and address keep their connections and health.
+impl<S: Stream> WorkerRoutes<S> {
+    /// Builds what a worker needs of `routes`; engines that keep name and address keep their connections and health.
     pub(super) fn build(routes: Arc<Routes>, plane: &DataPlane, stats: &WorkerStats, before: Option<&Self>) -> Self {
         let known: HashMap<&str, &Rc<Engine<S>>> =
             before.map(|b| b.engines.iter().map(|e| (e.name.as_str(), e)).collect()).unwrap_or_default();
@@ -146,7 +146,7 @@ impl<S: Stream> View<S> {
             })
             .collect::<Vec<_>>();
         let classes = (routes.snapshot.classes.iter())
-            .map(|class| ClassView {
+            .map(|class| ClassRoutes {
                 counters: stats.class(&class.name),
                 picks: (0..engines.len()).map(|_| OnceCell::new()).collect(),
             })

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,10 @@ use super::bodies::BodyPool;
 use super::plane::DataPlane;
 use super::stats::WorkerStats;
 use super::timers::{TICK, Timers};
-use super::upstream::View;
+use super::upstream::WorkerRoutes;
 use crate::config::ProxyConfig;
 use crate::io::{Driver, Listener, Stream};
 use crate::policy::budget::RetryBudget;
-use crate::proxy::session::client;
 use crate::rng::Rng;
 
 /// Pause after an accept that failed for want of descriptors or memory: the cause will not be gone at once.
@@ -28,6 +27,10 @@ const SWEEP_TICKS: u32 = 20;
 /// How the handle tells workers to end: 0 while running, else the grace in ms plus one.
 pub(super) type Stop = AtomicU64;
 
+/// Serves one client connection to its end.
+pub(super) trait Serve<S: Stream>: AsyncFn(&Rc<Worker<S>>, TcpStream, IpAddr) + Copy + 'static {}
+impl<S: Stream, F: AsyncFn(&Rc<Worker<S>>, TcpStream, IpAddr) + Copy + 'static> Serve<S> for F {}
+
 pub(super) struct Worker<S: Stream> {
     pub(super) config: Arc<ProxyConfig>,
     pub(super) plane: Arc<DataPlane>,
@@ -35,7 +38,7 @@ pub(super) struct Worker<S: Stream> {
     pub(super) timers: Rc<Timers>,
     pub(super) budget: RefCell<RetryBudget>,
     pub(super) is_stopping: Cell<bool>,
-    view: RefCell<Option<Rc<View<S>>>>,
+    routes: RefCell<Option<Rc<WorkerRoutes<S>>>>,
     connections: Cell<usize>,
     pub(super) bodies: Rc<BodyPool>,
     vacancy: tokio::sync::Notify,
@@ -44,18 +47,18 @@ pub(super) struct Worker<S: Stream> {
 
 impl<S: Stream> Worker<S> {
     /// The routes in use, with this worker's engines; `None` before the first snapshot.
-    pub(super) fn view(&self) -> Option<Rc<View<S>>> {
-        let routes = self.plane.routes.load();
-        let routes = routes.as_ref()?;
-        let mut view = self.view.borrow_mut();
-        match view.as_ref() {
-            Some(known) if Arc::ptr_eq(&known.routes, routes) => {}
+    pub(super) fn routes(&self) -> Option<Rc<WorkerRoutes<S>>> {
+        let published = self.plane.routes.load();
+        let published = published.as_ref()?;
+        let mut routes = self.routes.borrow_mut();
+        match routes.as_ref() {
+            Some(known) if Arc::ptr_eq(&known.routes, published) => {}
             before => {
-                let new = View::build(Arc::clone(routes), &self.plane, &self.stats, before.map(Rc::as_ref));
-                *view = Some(Rc::new(new));
+                let new = WorkerRoutes::build(Arc::clone(published), &self.plane, &self.stats, before.map(Rc::as_ref));
+                *routes = Some(Rc::new(new));
             }
         }
-        view.clone()
+        routes.clone()
     }
 
     /// A random number; good enough to spread requests, and for ids.
@@ -79,6 +82,7 @@ pub(super) fn run<D: Driver>(
     plane: Arc<DataPlane>,
     listeners: Vec<TcpListener>,
     stop: &Stop,
+    serve: impl Serve<D::Stream>,
 ) -> io::Result<()> {
     driver.run(async move {
         let timers = Rc::new(Timers::new());
@@ -88,7 +92,7 @@ pub(super) fn run<D: Driver>(
             timers,
             plane,
             is_stopping: Cell::new(false),
-            view: RefCell::default(),
+            routes: RefCell::default(),
             connections: Cell::new(0),
             bodies: Rc::new(BodyPool::new(config.max_bodies_bytes)),
             vacancy: tokio::sync::Notify::new(),
@@ -97,7 +101,7 @@ pub(super) fn run<D: Driver>(
         });
         for socket in listeners {
             let listener = D::Listener::adopt(socket)?;
-            tokio::task::spawn_local(accept::<D>(Rc::clone(&worker), listener));
+            tokio::task::spawn_local(accept::<D>(Rc::clone(&worker), listener, serve));
         }
         watch(&worker, stop).await;
         Ok(())
@@ -115,11 +119,11 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
         ticks = ticks.wrapping_add(1);
         worker.timers.look();
         // New routes are looked up here first, so that no request has to wait for it.
-        worker.view();
+        worker.routes();
         let now = worker.timers.coarse();
         if ticks.is_multiple_of(SWEEP_TICKS) {
-            let view = worker.view.borrow().clone();
-            view.iter().flat_map(|v| v.engines()).for_each(|engine| engine.sweep(now, &worker.config));
+            let routes = worker.routes.borrow().clone();
+            routes.iter().flat_map(|r| r.engines()).for_each(|engine| engine.sweep(now, &worker.config));
         }
         let asked = stop.load(Ordering::Acquire);
         if asked > 0 && end.is_none() {
@@ -143,17 +147,14 @@ async fn vacancy<S: Stream>(worker: &Worker<S>) {
     }
 }
 
-async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Listener) {
+async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Listener, serve: impl Serve<D::Stream>) {
     loop {
         match poll_fn(|cx| listener.poll_accept(cx)).await {
             Ok((socket, address)) => {
                 vacancy(&worker).await;
-                // Without it the head of an answer would wait for the acknowledgement of the last one. A socket that is gone by now
-                // shows itself at the first read.
-                let _gone = socket.set_nodelay(true);
                 let open = Open::new(Rc::clone(&worker));
                 tokio::task::spawn_local(async move {
-                    client::serve(&open.0, socket, address.ip()).await;
+                    serve(&open.0, socket, address.ip()).await;
                 });
             }
             // The listener has been shut down.

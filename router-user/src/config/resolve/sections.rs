@@ -78,6 +78,9 @@ pub(in crate::config) fn proxy(section: &Section<'_>, reader: &Reader<'_>) -> Pr
         client_idle_timeout: CLIENT_IDLE_TIMEOUT.duration(section),
         head_timeout: HEAD_TIMEOUT.duration(section),
         body_gap_timeout: BODY_GAP_TIMEOUT.duration(section),
+        min_upload_bytes_per_s: MIN_UPLOAD_BYTES_PER_S.whole(section),
+        client_stall_timeout: CLIENT_STALL_TIMEOUT.duration(section),
+        min_download_bytes_per_s: MIN_DOWNLOAD_BYTES_PER_S.whole(section),
         engine_idle_timeout: ENGINE_IDLE_TIMEOUT.duration(section),
     };
     section.refuse_unknown(&TABLE);

@@ -173,7 +173,7 @@ fn size_line(input: &[u8]) -> Result<Option<(u64, usize, bool)>, ChunkError> {
 /// After each step the output ends between two chunks, so that an error event can be added whenever the input breaks. Where the input
 /// itself is so, which is how engines send events, its bytes are passed as they are and nothing is copied.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Relay {
+pub struct ChunkForwarder {
     decoder: Decoder,
 }
 
@@ -188,7 +188,7 @@ pub struct Passed {
     pub is_done: bool,
 }
 
-impl Relay {
+impl ChunkForwarder {
     pub fn is_done(&self) -> bool {
         self.decoder.is_done()
     }
@@ -307,7 +307,7 @@ mod tests {
 
     /// Relays `input` given in pieces, checking after each that the output so far is whole chunks.
     fn relay(input: &[u8], cuts: &[usize]) -> Result<(Vec<u8>, bool), ChunkError> {
-        let (mut relay, mut out, mut at) = (Relay::default(), Vec::new(), 0);
+        let (mut relay, mut out, mut at) = (ChunkForwarder::default(), Vec::new(), 0);
         for end in cuts.iter().copied().chain([input.len()]) {
             let piece = &input[at..end.max(at)];
             let mut copy = Vec::new();
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn events_pass_uncopied_and_extras_are_dropped() {
-        let (mut relay, mut copy) = (Relay::default(), Vec::new());
+        let (mut relay, mut copy) = (ChunkForwarder::default(), Vec::new());
         let event = b"6\r\ndata: \r\n2\r\nab\r\n";
         assert_eq!(relay.pass(event, &mut copy), Ok(Passed { raw: event.len(), consumed: event.len(), is_done: false }));
         assert_eq!(relay.pass(b"0\r\n\r\nHTTP", &mut copy), Ok(Passed { raw: 5, consumed: 5, is_done: true }));

@@ -3,10 +3,12 @@
 use std::future::poll_fn;
 use std::net::{IpAddr, TcpStream};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
+use crate::config::ProxyConfig;
 use crate::io::{Connection, Stream};
+use crate::policy::Millis;
 use crate::proxy::bodies::BodyRoom;
 use crate::proxy::http1::chunk;
 use crate::proxy::http1::head;
@@ -21,20 +23,18 @@ use crate::proxy::stats::Outcome;
 use crate::proxy::timers::Deadline;
 use crate::proxy::worker::Worker;
 
-/// Bytes a client may send ahead while its request is being answered. They are read so that its end is seen behind them.
-const AHEAD_MAX: usize = 64 << 10;
 /// Time for a client to read a refusal and to stop sending, before its connection is closed under it.
 const LINGER: Duration = Duration::from_secs(2);
 /// Bytes that are read and dropped meanwhile.
 const LINGER_BYTES: usize = 4 << 20;
 /// Bodies up to this size are copied behind the head: one copy is cheaper than a second part in a send.
-pub(crate) const JOIN_MAX: usize = 4 << 10;
+pub(super) const JOIN_MAX: usize = 4 << 10;
 /// What is kept of a buffer between requests.
 const KEPT_MAX: usize = 64 << 10;
 
 /// How a connection goes on after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(super) enum AfterExchange {
     Again,
     Close,
     /// Close, but not before the client has had a chance to read what it was told.
@@ -45,32 +45,47 @@ pub(crate) enum Next {
 
 /// Where the body of the request at hand is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BodyAt {
+pub(super) struct BodyAt {
     /// Bytes of the client's input that belong to the request.
-    pub(crate) held: usize,
+    pub(super) held: usize,
     /// Of those, where the body starts; the whole input up to `held` from there is the body.
     start: usize,
     /// The body was chunked and is in a buffer of its own.
-    pub(crate) is_own: bool,
+    pub(super) is_own: bool,
 }
 
-pub(crate) struct Session<'w, S: Stream> {
-    pub(crate) worker: &'w Rc<Worker<S>>,
-    pub(crate) client: Connection<S>,
+impl BodyAt {
+    /// A body that is empty, or was let go.
+    const NONE: Self = Self { held: 0, start: 0, is_own: false };
+
+    pub(super) fn is_empty(self) -> bool {
+        self.held == 0 && !self.is_own
+    }
+
+    /// The request as it is sent: `wire`, and the body where it was not joined to the head there. `own` is the buffer of chunked bodies.
+    pub(super) fn parts<'b, S: Stream>(self, wire: &'b [u8], client: &'b Connection<S>, own: &'b [u8]) -> [&'b [u8]; 4] {
+        let body = if self.is_own { own } else { &client.input()[self.start..self.held] };
+        [wire, if body.len() <= JOIN_MAX { b"" } else { body }, b"", b""]
+    }
+}
+
+pub(super) struct Session<'w, S: Stream> {
+    pub(super) worker: &'w Rc<Worker<S>>,
+    pub(super) client: Connection<S>,
     /// The client's address, as engines are told.
     client_ip: String,
-    pub(crate) deadline: Deadline,
+    pub(super) deadline: Deadline,
     /// The request as engines get it.
-    pub(crate) wire: Vec<u8>,
-    pub(crate) body: Vec<u8>,
+    pub(super) wire: Vec<u8>,
+    pub(super) body: Vec<u8>,
     /// What goes to the client next.
-    pub(crate) out: Vec<u8>,
+    pub(super) out: Vec<u8>,
     /// What the body takes of the room for all bodies.
-    pub(crate) room: BodyRoom,
+    pub(super) room: BodyRoom,
 }
 
 /// Serves a client connection to its end.
-pub(crate) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream, address: IpAddr) {
+pub(in crate::proxy) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream, address: IpAddr) {
     let client = match Connection::adopt(socket) {
         Ok(client) => client,
         Err(error) => {
@@ -85,10 +100,10 @@ pub(crate) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream, 
     let mut session = Session { worker, client, client_ip, deadline, wire: Vec::new(), body: Vec::new(), out: Vec::new(), room };
     loop {
         match session.request().await {
-            Next::Again => session.tidy(),
-            Next::Close => return,
-            Next::Linger => return session.linger().await,
-            Next::Reset => return session.client.reset(),
+            AfterExchange::Again => session.tidy(),
+            AfterExchange::Close => return,
+            AfterExchange::Linger => return session.linger().await,
+            AfterExchange::Reset => return session.client.reset(),
         }
     }
 }
@@ -103,7 +118,7 @@ enum Wait {
 
 impl<S: Stream> Session<'_, S> {
     /// One request, from its first byte to the last of its answer.
-    async fn request(&mut self) -> Next {
+    async fn request(&mut self) -> AfterExchange {
         let head_length = match self.head().await {
             Ok(length) => length,
             Err(next) => return next,
@@ -121,23 +136,23 @@ impl<S: Stream> Session<'_, S> {
             Ok(body) => body,
             Err(Ended::Gone) => {
                 worker.stats.count(Outcome::ClientGone);
-                return Next::Close;
+                return AfterExchange::Close;
             }
             Err(Ended::Refused(problem)) => return self.refuse(problem, Some(&request), 0).await,
         };
         let target = std::str::from_utf8(&self.wire[request.target.clone()]).expect("a parsed target is ASCII");
         let path = &*decoded_path(target);
-        let view = worker.view();
-        if let Some(answer) = route::local(&request, path, view.as_ref().map(|v| &*v.routes)) {
+        let routes = worker.routes();
+        if let Some(answer) = route::local(&request, path, routes.as_ref().map(|r| &*r.routes)) {
             return match answer {
                 Ok((content_type, body_bytes)) => self.answer(content_type, &body_bytes, &request, body.held).await,
                 Err(problem) => self.refuse(problem, Some(&request), body.held).await,
             };
         }
-        let Some(view) = view else { return self.refuse(Problem::not_ready(), Some(&request), body.held).await };
+        let Some(routes) = routes else { return self.refuse(Problem::not_ready(), Some(&request), body.held).await };
         let payload = if body.is_own { &self.body[..] } else { &self.client.input()[body.start..body.held] };
-        let asked = match route::asked(&request, path, payload, &view.routes) {
-            Ok(asked) => asked,
+        let key = match route::routing_key(&request, path, payload, &routes.routes) {
+            Ok(key) => key,
             Err(problem) => return self.refuse(problem, Some(&request), body.held).await,
         };
         let is_stateful = route::is_stateful(path);
@@ -145,11 +160,11 @@ impl<S: Stream> Session<'_, S> {
         if payload.len() <= JOIN_MAX {
             self.wire.extend_from_slice(payload);
         }
-        self.exchange(&request, body, &view, asked, is_stateful).await
+        self.exchange(&request, body, &routes, key, is_stateful).await
     }
 
     /// Waits for a whole head; its length.
-    async fn head(&mut self) -> Result<usize, Next> {
+    async fn head(&mut self) -> Result<usize, AfterExchange> {
         let worker = self.worker;
         let (mut scanned, mut has_begun) = (0, false);
         self.deadline.set_idle(worker.config.client_idle_timeout);
@@ -170,7 +185,7 @@ impl<S: Stream> Session<'_, S> {
             }
             match self.wait(!has_begun).await {
                 Wait::Filled => {}
-                Wait::Gone | Wait::Expired | Wait::Stopping if !has_begun => return Err(Next::Close),
+                Wait::Gone | Wait::Expired | Wait::Stopping if !has_begun => return Err(AfterExchange::Close),
                 Wait::Expired => {
                     worker.stats.requests.add(1);
                     return Err(self.refuse(Problem::client_timeout(), None, 0).await);
@@ -178,7 +193,7 @@ impl<S: Stream> Session<'_, S> {
                 Wait::Gone | Wait::Stopping => {
                     worker.stats.requests.add(1);
                     worker.stats.count(Outcome::ClientGone);
-                    return Err(Next::Close);
+                    return Err(AfterExchange::Close);
                 }
             }
         }
@@ -212,6 +227,7 @@ impl<S: Stream> Session<'_, S> {
         };
         let held = head_length + length;
         let mut has = 0;
+        let begun = self.worker.timers.coarse();
         loop {
             let come = (self.client.input().len() - head_length).min(length);
             self.take_room(come - has)?;
@@ -219,7 +235,7 @@ impl<S: Stream> Session<'_, S> {
             if has == length {
                 break;
             }
-            self.expect_more(request, has == 0).await?;
+            self.expect_more(request, has == 0, begun, has).await?;
         }
         self.room.settle();
         Ok(BodyAt { held, start: head_length, is_own: false })
@@ -230,6 +246,7 @@ impl<S: Stream> Session<'_, S> {
         self.client.consume(head_length);
         self.body.clear();
         let mut is_first = true;
+        let begun = self.worker.timers.coarse();
         let mut decoder = chunk::Decoder::default();
         loop {
             let input = self.client.input();
@@ -246,7 +263,7 @@ impl<S: Stream> Session<'_, S> {
                 chunk::Piece::Incomplete => {
                     let is_none_here = is_first && self.client.input().is_empty();
                     is_first = false;
-                    self.expect_more(request, is_none_here).await?;
+                    self.expect_more(request, is_none_here, begun, self.body.len()).await?;
                 }
                 chunk::Piece::Done => {
                     self.room.settle();
@@ -267,13 +284,14 @@ impl<S: Stream> Session<'_, S> {
         self.send().await.map_err(|_| Ended::Gone)
     }
 
-    /// Waits for more of the body; a client that sends none before it is told to is told so, where `is_none_here` yet.
-    async fn expect_more(&mut self, request: &Request, is_none_here: bool) -> Result<(), Ended> {
+    /// Waits for more of a body of which `received` bytes have come since it was `begun`. A client that waits to be told to send is
+    /// told so, where `is_none_here` yet.
+    async fn expect_more(&mut self, request: &Request, is_none_here: bool, begun: Millis, received: usize) -> Result<(), Ended> {
         self.room.expect_more(self.worker.timers.coarse());
         if is_none_here && request.expects_continue {
             self.proceed().await?;
         }
-        self.deadline.set(self.worker.config.body_gap_timeout);
+        self.deadline.set(patience(&self.worker.config, self.worker.timers.coarse().saturating_sub(begun), received));
         match self.wait(false).await {
             _ if self.room.is_evicted() => Err(Ended::Refused(Problem::bodies_full())),
             Wait::Filled => Ok(()),
@@ -283,9 +301,9 @@ impl<S: Stream> Session<'_, S> {
     }
 
     /// Sends `out` to the client.
-    pub(crate) async fn send(&mut self) -> Result<(), Outcome> {
+    pub(super) async fn send(&mut self) -> Result<(), Outcome> {
         let Self { client, deadline, out, worker, .. } = self;
-        deadline.set(worker.config.gap_timeout);
+        deadline.set(worker.config.client_stall_timeout);
         let mut sent = 0;
         poll_fn(|cx| match client.poll_send(cx, [out, b"", b"", b""], &mut sent) {
             Poll::Ready(outcome) => Poll::Ready(outcome.map_err(|_| Outcome::ClientGone)),
@@ -294,20 +312,8 @@ impl<S: Stream> Session<'_, S> {
         .await
     }
 
-    /// Whether the client has left. What it sends ahead stays in its input.
-    pub(crate) fn is_gone(client: &mut Connection<S>, cx: &mut Context<'_>, held: usize) -> bool {
-        while client.input().len() < held + AHEAD_MAX {
-            match client.poll_fill(cx) {
-                Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(_) => return true,
-                Poll::Pending => return false,
-            }
-        }
-        false
-    }
-
     /// Answers with a problem, which is also the request's outcome.
-    pub(crate) async fn refuse(&mut self, problem: Problem, request: Option<&Request>, held: usize) -> Next {
+    pub(super) async fn refuse(&mut self, problem: Problem, request: Option<&Request>, held: usize) -> AfterExchange {
         self.worker.stats.count(problem.outcome);
         let closes = problem.closes || !request.is_some_and(|r| r.keep_alive) || self.worker.is_stopping.get();
         self.out.clear();
@@ -318,11 +324,11 @@ impl<S: Stream> Session<'_, S> {
         self.finish(closes, held).await
     }
 
-    pub(crate) fn api(&self, request: &Request) -> Api {
+    pub(super) fn api(&self, request: &Request) -> Api {
         Api::of(&self.wire[request.target.clone()])
     }
 
-    async fn answer(&mut self, content_type: &str, body: &[u8], request: &Request, held: usize) -> Next {
+    async fn answer(&mut self, content_type: &str, body: &[u8], request: &Request, held: usize) -> AfterExchange {
         self.worker.stats.count(Outcome::Local);
         let closes = !request.keep_alive || self.worker.is_stopping.get();
         self.out.clear();
@@ -331,27 +337,21 @@ impl<S: Stream> Session<'_, S> {
         self.finish(closes, held).await
     }
 
-    async fn finish(&mut self, closes: bool, held: usize) -> Next {
+    async fn finish(&mut self, closes: bool, held: usize) -> AfterExchange {
         match self.send().await {
-            Err(_) => Next::Close,
-            Ok(()) if closes => Next::Linger,
+            Err(_) => AfterExchange::Close,
+            Ok(()) if closes => AfterExchange::Linger,
             Ok(()) => {
                 self.client.consume(held);
-                Next::Again
+                AfterExchange::Again
             }
         }
     }
 
-    /// The request's body, where it was not joined to the head on the wire.
-    pub(crate) fn separate_body<'b>(client: &'b Connection<S>, own: &'b [u8], at: BodyAt) -> &'b [u8] {
-        let body = if at.is_own { own } else { &client.input()[at.start..at.held] };
-        if body.len() <= JOIN_MAX { b"" } else { body }
-    }
-
     /// Lets go of a body that no engine will be sent again.
-    pub(crate) fn let_body_go(&mut self, at: &mut BodyAt) {
+    pub(super) fn let_body_go(&mut self, at: &mut BodyAt) {
         self.client.consume(at.held);
-        *at = BodyAt { held: 0, start: 0, is_own: false };
+        *at = BodyAt::NONE;
         if self.body.capacity() > KEPT_MAX {
             self.body = Vec::new();
         }
@@ -384,8 +384,35 @@ impl<S: Stream> Session<'_, S> {
     }
 }
 
+/// How long to wait for more of a body of which `received` bytes have come in `elapsed`: not longer than one gap, nor than it takes
+/// for its rate to fall below the least. Unit of `elapsed`: ms.
+fn patience(config: &ProxyConfig, elapsed: Millis, received: usize) -> Duration {
+    let gap = config.body_gap_timeout;
+    let Some(earned_ms) = (received as u64).saturating_mul(1000).checked_div(config.min_upload_bytes_per_s) else { return gap };
+    let due = gap.saturating_add(Duration::from_millis(earned_ms));
+    gap.min(due.saturating_sub(Duration::from_millis(elapsed)))
+}
+
 /// Why there is no whole body.
 enum Ended {
     Gone,
     Refused(Problem),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_for_more_of_a_body_ends_with_the_gap_or_with_its_mean_rate() {
+        let gap = Duration::from_secs(30);
+        let config = ProxyConfig { body_gap_timeout: gap, min_upload_bytes_per_s: 1_000, ..Default::default() };
+        for (elapsed_s, received, left_s) in
+            [(0, 0, 30), (29, 0, 1), (31, 0, 0), (29, 2_000, 3), (60, 50_000, 20), (60, 1 << 30, 30), (100, 60_000, 0)]
+        {
+            assert_eq!(patience(&config, 1000 * elapsed_s, received), Duration::from_secs(left_s), "{received} in {elapsed_s} s");
+        }
+        let config = ProxyConfig { min_upload_bytes_per_s: 0, ..config };
+        assert_eq!(patience(&config, 1_000_000, 0), gap);
+    }
 }

@@ -6,6 +6,7 @@ mod errors;
 mod fields;
 mod http;
 mod routing;
+mod slow_clients;
 mod streaming;
 mod targets;
 mod uploads;

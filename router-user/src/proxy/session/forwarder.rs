@@ -1,16 +1,16 @@
 //! From the bytes an engine sends after its head to the bytes a client gets. No IO.
 
-use super::http1::chunk::{self, LAST_CHUNK, put_chunk, put_size_line};
-use super::http1::response::Body;
+use crate::proxy::http1::chunk::{self, LAST_CHUNK, put_chunk, put_size_line};
+use crate::proxy::http1::response::Body;
 
 /// How a body is passed on.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Relay {
+pub(super) enum BodyForwarder {
     None,
     /// As it comes, for so many bytes.
     Known(u64),
     /// Chunks to chunks.
-    Chunked(chunk::Relay),
+    Chunked(chunk::ChunkForwarder),
     /// Chunks to bytes until the connection's end, for a client of HTTP/1.0.
     Unchunked(chunk::Decoder),
     /// Bytes until the connection's end to chunks.
@@ -32,13 +32,13 @@ pub(super) struct Step {
     pub(super) is_done: bool,
 }
 
-impl Relay {
+impl BodyForwarder {
     pub(super) fn new(body: Body, client_minor: u8) -> Self {
         match body {
             Body::None => Self::None,
             Body::Known(n) => Self::Known(n),
             Body::Chunked if client_minor == 0 => Self::Unchunked(chunk::Decoder::default()),
-            Body::Chunked => Self::Chunked(chunk::Relay::default()),
+            Body::Chunked => Self::Chunked(chunk::ChunkForwarder::default()),
             Body::UntilClose if client_minor == 0 => Self::UntilClose,
             Body::UntilClose => Self::IntoChunks,
         }
@@ -50,7 +50,7 @@ impl Relay {
             Self::None => false,
             Self::Known(n) => {
                 out.extend_from_slice(b"content-length: ");
-                super::http1::head::put_decimal(out, *n);
+                crate::proxy::http1::head::put_decimal(out, *n);
                 out.extend_from_slice(b"\r\n");
                 false
             }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn run(body: Body, minor: u8, reads: &[&[u8]]) -> Result<Vec<u8>, Broken> {
-        let (mut relay, mut sent, mut held) = (Relay::new(body, minor), Vec::new(), Vec::new());
+        let (mut relay, mut sent, mut held) = (BodyForwarder::new(body, minor), Vec::new(), Vec::new());
         for (number, read) in reads.iter().chain([&&b""[..]]).enumerate() {
             held.extend_from_slice(read);
             let mut out = Vec::new();

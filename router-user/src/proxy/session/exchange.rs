@@ -1,0 +1,111 @@
+//! One request and its engines: picks one after another until an answer begins.
+//!
+//! The commit point is the first byte of an answer's body that can be passed on: until then nothing has gone to the client, and the
+//! request may go to another engine. After it never.
+
+use std::rc::Rc;
+
+use router_common::slot::slot_of;
+
+use super::attempt::{Attempt, Failure};
+use super::client::{AfterExchange, BodyAt, Session};
+use super::forward::Forward;
+use super::opening::Unanswered;
+use crate::io::Stream;
+use crate::model::EngineId;
+use crate::policy::affinity;
+use crate::policy::pick::{Pick, pick};
+use crate::proxy::http1::request::Request;
+use crate::proxy::reply::Problem;
+use crate::proxy::route::{self, RoutingKey};
+use crate::proxy::stats::{Outcome, Retry};
+use crate::proxy::upstream::WorkerRoutes;
+use crate::publish::slots::full_rank;
+
+impl<S: Stream> Session<'_, S> {
+    /// Sends the request in `wire` to an engine and its answer to the client.
+    pub(super) async fn exchange(
+        &mut self,
+        request: &Request,
+        body: BodyAt,
+        routes: &Rc<WorkerRoutes<S>>,
+        key: RoutingKey,
+        is_stateful: bool,
+    ) -> AfterExchange {
+        let worker = self.worker;
+        let config = &worker.config;
+        // Refused requests are demand too; but a request that comes back because it was refused would be counted twice.
+        if !request.is_repeated {
+            routes.count_arrival(key.class);
+        }
+        worker.budget.borrow_mut().earn(worker.timers.coarse());
+        let route = &routes.routes.classes[key.class.index()];
+        let affinity_key = key.affinity.unwrap_or_else(|| worker.random());
+        let slot = slot_of(affinity_key);
+        if route.candidates.is_empty() {
+            let problem = Problem::no_eligible_engine(&route::constraint(key.class, &routes.routes));
+            return self.refuse(problem, Some(request), body.held).await;
+        }
+        if route.shed_frac > 0.0 && affinity::is_shed(affinity_key, route.shed_frac) {
+            return self.refuse(Problem::shed_planned(), Some(request), body.held).await;
+        }
+        let mut tried: Vec<EngineId> = Vec::new();
+        let mut failure = None;
+        loop {
+            let now = worker.timers.coarse();
+            let choice = pick(
+                route.table.ranks(slot),
+                || full_rank(&route.candidates, slot),
+                &tried,
+                |engine| routes.engine(engine).standing(now, config.max_in_flight_per_engine),
+            );
+            let id = match choice {
+                Pick::Engine(engine) if tried.len() < config.max_attempts.max(1) && self.may_retry(failure, is_stateful) => {
+                    engine
+                }
+                Pick::Full if tried.is_empty() => return self.refuse(Problem::engines_full(), Some(request), body.held).await,
+                _ => {
+                    let problem = match (failure, tried.last()) {
+                        (Some(Failure::Unanswered(Unanswered::Malformed(error))), Some(&last)) => {
+                            Problem::bad_response(&routes.engine(last).name, error)
+                        }
+                        _ => Problem::engines_unavailable(tried.len()),
+                    };
+                    return self.refuse(problem, Some(request), body.held).await;
+                }
+            };
+            let engine = routes.engine(id);
+            let _in_flight = engine.begin(now);
+            routes.count_pick(key.class, id);
+            match (Attempt { session: self, engine, request, body, is_stateful }).run().await {
+                Ok(answer) => return Forward::new(self, engine, request, body, answer).run().await,
+                Err(Failure::ClientGone) => {
+                    worker.stats.count(Outcome::ClientGone);
+                    return AfterExchange::Close;
+                }
+                Err(Failure::Late) => return self.refuse(Problem::ttft_timeout(&engine.name), Some(request), body.held).await,
+                Err(other) => failure = Some(other),
+            }
+            tried.push(id);
+        }
+    }
+
+    /// Whether the request may go to one more engine after `failure` at the last one. Pays for the retry and counts it.
+    fn may_retry(&self, failure: Option<Failure>, is_stateful: bool) -> bool {
+        let worker = self.worker;
+        let retry = match failure {
+            None => return true,
+            Some(Failure::Unreachable) => Retry::ConnectFailed,
+            Some(Failure::Unanswered(Unanswered::Malformed(_))) => Retry::BadResponse,
+            Some(_) => Retry::Reset,
+        };
+        // A refused connection costs nobody anything; a request that was sent may have been worked on.
+        let is_free = retry == Retry::ConnectFailed;
+        if !is_free && (is_stateful || !worker.budget.borrow_mut().spend(worker.timers.coarse())) {
+            worker.stats.retry_denied();
+            return false;
+        }
+        worker.stats.retried(retry);
+        true
+    }
+}

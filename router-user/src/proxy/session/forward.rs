@@ -1,0 +1,204 @@
+//! The way of an answer to the client, from its first bytes to its last.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::attempt::{Answer, Upload};
+use super::client::{AfterExchange, BodyAt, JOIN_MAX, Session};
+use super::event_count::EventCount;
+use super::forwarder::{BodyForwarder, Broken, Step};
+use super::interrupt::{Interrupted, until};
+use super::reader_watch::ReaderWatch;
+use crate::io::{Connection, Stream};
+use crate::proxy::histogram::EventGaps;
+use crate::proxy::http1::request::Request;
+use crate::proxy::http1::response::Response;
+use crate::proxy::reply::error_event;
+use crate::proxy::stats::Outcome;
+use crate::proxy::upstream::Engine;
+
+/// An answer that is being passed on. Its head and the first step's bytes are in the session's `out`.
+pub(super) struct Forward<'a, 'w, S: Stream> {
+    session: &'a mut Session<'w, S>,
+    engine: &'a Rc<Engine<S>>,
+    request: &'a Request,
+    body: BodyAt,
+    upstream: Connection<S>,
+    response: Response,
+    forwarder: BodyForwarder,
+    step: Step,
+    upload: Upload,
+    events: EventCount,
+    gaps: EventGaps,
+    reader: ReaderWatch,
+    /// When the request was begun to be sent, since the worker's start.
+    sent_at: Duration,
+    /// The client's connection closes after the answer.
+    closes: bool,
+    /// The engine's connection has ended.
+    is_end: bool,
+}
+
+impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
+    pub(super) fn new(
+        session: &'a mut Session<'w, S>,
+        engine: &'a Rc<Engine<S>>,
+        request: &'a Request,
+        body: BodyAt,
+        answer: Answer<S>,
+    ) -> Self {
+        let Answer { upstream, head, step, framing_bytes, sent_at, upload, is_end } = answer;
+        let counters = &engine.counters;
+        engine.reached();
+        counters.served[usize::from(head.response.status / 100).clamp(1, 5) - 1].add(1);
+        counters.ttft.observe(session.worker.timers.elapsed() - sent_at);
+        counters.bytes.add(framing_bytes as u64);
+        let reader = ReaderWatch::new(session.worker.timers.coarse());
+        Self {
+            session,
+            engine,
+            request,
+            body,
+            upstream,
+            response: head.response,
+            forwarder: head.forwarder,
+            step,
+            upload,
+            events: EventCount::default(),
+            gaps: EventGaps::default(),
+            reader,
+            sent_at,
+            closes: head.closes,
+            is_end,
+        }
+    }
+
+    /// Passes the answer on, counts what became of the request, and says how the client's connection goes on.
+    pub(super) async fn run(mut self) -> AfterExchange {
+        let outcome = self.pass_on().await.err().unwrap_or(Outcome::Ok);
+        self.session.worker.stats.count(outcome);
+        match outcome {
+            Outcome::Ok => self.end_whole(),
+            Outcome::ClientGone => AfterExchange::Close,
+            Outcome::ClientStalled => AfterExchange::Reset,
+            broken => self.end_broken(broken).await,
+        }
+    }
+
+    /// Passes on step after step, until the answer is whole.
+    async fn pass_on(&mut self) -> Result<(), Outcome> {
+        loop {
+            self.count_step();
+            // Once the answer has begun the request goes to no other engine.
+            if self.upload.is_whole() && !self.body.is_empty() {
+                self.session.let_body_go(&mut self.body);
+            }
+            self.send().await?;
+            self.session.out.clear();
+            self.upstream.consume(self.step.consumed);
+            if self.step.is_done {
+                return Ok(());
+            }
+            // At the end there may still be bytes to pass on, or a last chunk.
+            if !self.is_end {
+                self.fill().await?;
+            }
+            let stepped = self.forwarder.step(self.upstream.input(), self.is_end, &mut self.session.out);
+            self.step = stepped.map_err(|Broken| Outcome::EngineBrokeMidStream)?;
+        }
+    }
+
+    fn count_step(&mut self) {
+        let counters = &self.engine.counters;
+        counters.bytes.add(self.step.consumed as u64);
+        if self.response.is_event_stream {
+            let new = self.events.count(&self.upstream.input()[..self.step.consumed]);
+            if new > 0 {
+                counters.events.add(new);
+                self.gaps.observe(new, self.session.worker.timers.elapsed(), &counters.itl);
+            }
+        }
+    }
+
+    /// Sends the step to the client, and more of the request to the engine.
+    async fn send(&mut self) -> Result<(), Outcome> {
+        let Self { session, upstream, upload, step, body, reader, .. } = self;
+        let Session { client, deadline, out, wire, body: own, worker, .. } = &mut **session;
+        let mut raw = step.raw;
+        if raw > 0 && raw <= JOIN_MAX && !out.is_empty() {
+            out.extend_from_slice(&upstream.input()[..raw]);
+            raw = 0;
+        }
+        if !reader.takes_enough(client, out.len() + raw + step.tail.len(), worker.timers.coarse(), &worker.config) {
+            return Err(Outcome::ClientStalled);
+        }
+        deadline.set(worker.config.client_stall_timeout);
+        let mut sent = 0;
+        let sending = until(client, deadline, body.held, |cx, client| {
+            upload.poll(cx, upstream, body.parts(wire, client, own));
+            client.poll_send(cx, [out, &upstream.input()[..raw], step.tail, b""], &mut sent)
+        })
+        .await;
+        match sending {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(Interrupted::ClientGone) => Err(Outcome::ClientGone),
+            Err(Interrupted::Late) => Err(Outcome::ClientStalled),
+        }
+    }
+
+    /// Waits for more of the answer, and sends more of the request.
+    async fn fill(&mut self) -> Result<(), Outcome> {
+        let Self { session, upstream, upload, body, is_end, .. } = self;
+        let Session { client, deadline, wire, body: own, worker, .. } = &mut **session;
+        let gap = worker.config.gap_timeout;
+        deadline.set(gap);
+        let filling = until(client, deadline, body.held, |cx, client| {
+            // An engine that still takes the request is not silent.
+            if upload.poll(cx, upstream, body.parts(wire, client, own)) {
+                deadline.set(gap);
+            }
+            upstream.poll_fill(cx)
+        })
+        .await;
+        match filling {
+            Ok(Ok(n)) => {
+                *is_end = n == 0;
+                Ok(())
+            }
+            Ok(Err(_)) => Err(Outcome::EngineBrokeMidStream),
+            Err(Interrupted::ClientGone) => Err(Outcome::ClientGone),
+            Err(Interrupted::Late) => Err(Outcome::GapTimeout),
+        }
+    }
+
+    fn end_whole(self) -> AfterExchange {
+        let Self { session, engine, upstream, .. } = self;
+        let worker = session.worker;
+        engine.counters.e2e.observe(worker.timers.elapsed() - self.sent_at);
+        if self.response.keep_alive && self.upload.is_whole() && !self.is_end {
+            engine.checkin(upstream, worker.timers.coarse(), &worker.config);
+        }
+        if self.closes {
+            return AfterExchange::Close;
+        }
+        session.client.consume(self.body.held);
+        AfterExchange::Again
+    }
+
+    /// Ends an answer that the engine did not. Of an event stream the client is told why.
+    async fn end_broken(self, outcome: Outcome) -> AfterExchange {
+        let Self { session, engine, upstream, forwarder, .. } = self;
+        // The engine's work is of no use any more.
+        drop(upstream);
+        engine.counters.broken_streams.add(1);
+        session.out.clear();
+        if self.response.is_event_stream {
+            let message = format!("engine {:?} broke off", engine.name);
+            let event = error_event(session.api(self.request), &message, outcome.name());
+            if forwarder.put_event(&event, &mut session.out) && session.send().await.is_ok() {
+                return AfterExchange::Linger;
+            }
+        }
+        if forwarder.ends_with_connection() { AfterExchange::Reset } else { AfterExchange::Close }
+    }
+}
