@@ -82,8 +82,9 @@ impl IoChoice {
     }
 }
 
-/// Tries in a thread of its own: tearing a ring down notifies the thread that made it, which would interrupt a system call that it
-/// makes some milliseconds later, and not everybody's code goes on after that.
+/// Tries in a thread of its own: tearing a ring down notifies the thread that made it, which would
+/// interrupt a system call that it makes some milliseconds later, and not everybody's code goes on
+/// after that.
 fn try_elsewhere() -> io::Result<()> {
     std::thread::spawn(try_ring).join().unwrap_or_else(|_| Err(io::Error::other("the probe panicked")))
 }

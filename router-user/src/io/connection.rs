@@ -6,10 +6,12 @@ use std::task::{Context, Poll, Waker, ready};
 
 use super::{Stream, socket};
 
-/// First size of a read: a request or an event of a stream fits, and an idle connection costs little.
+/// First size of a read: a request or an event of a stream fits, and an idle connection costs
+/// little.
 const ROOM_MIN: usize = 4 << 10;
-/// Largest size of a read: it doubles while reads come back full, and halves while they come back nearly empty, so that a connection
-/// that once carried a large body does not hold a large buffer for ever.
+/// Largest size of a read: it doubles while reads come back full, and halves while they come back
+/// nearly empty, so that a connection that once carried a large body does not hold a large buffer
+/// for ever.
 const ROOM_MAX: usize = 64 << 10;
 /// Parts of one send: a head, a chunk's size line, its bytes and its end.
 const PARTS: usize = 4;
@@ -56,7 +58,8 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Receives more input; `Ready(Ok(0))` is the end of the stream. May be dropped and called again at any time.
+    /// Receives more input; `Ready(Ok(0))` is the end of the stream. May be dropped and called
+    /// again at any time.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.start > 0 && self.start >= self.input.len() - self.start {
             // What is moved is no more than what was used since the last move.
@@ -77,10 +80,12 @@ impl<S: Stream> Connection<S> {
         self.stream.poll_hangup(cx)
     }
 
-    /// Bytes that were sent and that the peer's kernel has not acknowledged; `None` when this kernel does not say.
+    /// Bytes that were sent and that the peer's kernel has not acknowledged; `None` when this
+    /// kernel does not say.
     pub fn untaken(&self) -> Option<u64> {
         let mut bytes: libc::c_int = 0;
-        // SAFETY: the request writes one `int` to the pointer, which is valid for writing during the call.
+        // SAFETY: the request writes one `int` to the pointer, which is valid for writing during
+        // the call.
         let done = unsafe { libc::ioctl(self.stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
         (done == 0).then(|| u64::try_from(bytes).unwrap_or(0))
     }
@@ -90,7 +95,8 @@ impl<S: Stream> Connection<S> {
         self.input().is_empty() && self.poll_fill(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 
-    /// Sends all of `parts`, counting in `sent` what is done, so that the same call goes on where the last one stopped.
+    /// Sends all of `parts`, counting in `sent` what is done, so that the same call goes on where
+    /// the last one stopped.
     pub fn poll_send(&mut self, cx: &mut Context<'_>, parts: [&[u8]; PARTS], sent: &mut usize) -> Poll<io::Result<()>> {
         loop {
             let mut slices = [IoSlice::new(&[]); PARTS];
@@ -117,19 +123,21 @@ impl<S: Stream> Connection<S> {
 
     /// Resets the connection now, which no peer can take for the regular end of what was sent.
     ///
-    /// Connecting to no address does it on both drivers alike; a close without lingering would come too late where a receive in flight
-    /// has to be ended by a shutdown first, since that is a regular end.
+    /// Connecting to no address does it on both drivers alike; a close without lingering would come
+    /// too late where a receive in flight has to be ended by a shutdown first, since that is a
+    /// regular end.
     pub fn reset(&self) {
         let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
-        // SAFETY: the address lives through the call, and its size is given. A socket that is gone makes the call fail, which then
-        // changes nothing.
+        // SAFETY: the address lives through the call, and its size is given. A socket that is gone
+        // makes the call fail, which then changes nothing.
         unsafe {
             libc::connect(self.stream.as_raw_fd(), &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t);
         }
     }
 
     fn shutdown(&self, how: i32) {
-        // SAFETY: no memory is involved. A socket that is gone already makes the call fail, which is what was wanted.
+        // SAFETY: no memory is involved. A socket that is gone already makes the call fail, which
+        // is what was wanted.
         unsafe { libc::shutdown(self.stream.as_raw_fd(), how) };
     }
 }

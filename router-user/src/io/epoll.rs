@@ -28,7 +28,8 @@ impl Driver for Epoll {
 
 pub struct EpollStream {
     socket: tokio::net::TcpStream,
-    /// A second descriptor of the socket that is watched for its end alone; made when somebody first asks.
+    /// A second descriptor of the socket that is watched for its end alone; made when somebody
+    /// first asks.
     hangup: Option<AsyncFd<OwnedFd>>,
 }
 
@@ -42,7 +43,8 @@ impl EpollStream {
     fn hangup(&mut self) -> io::Result<&AsyncFd<OwnedFd>> {
         if self.hangup.is_none() {
             let second = self.socket.as_fd().try_clone_to_owned()?;
-            // SAFETY: an `OwnedFd` owns one descriptor, always reports the same one, and closes it only when it is dropped.
+            // SAFETY: an `OwnedFd` owns one descriptor, always reports the same one, and closes it
+            // only when it is dropped.
             self.hangup = Some(unsafe { AsyncFd::register_with_interest(second, Interest::READABLE) }?);
         }
         Ok(self.hangup.as_ref().expect("set above"))
@@ -88,7 +90,8 @@ impl Stream for EpollStream {
         loop {
             match watched.poll_read_ready(cx) {
                 Poll::Ready(Ok(guard)) if guard.ready().is_read_closed() => return Poll::Ready(()),
-                // Bytes have come, which nobody has asked for. The next arrival wakes again, and so does the end.
+                // Bytes have come, which nobody has asked for. The next arrival wakes again, and so
+                // does the end.
                 Poll::Ready(Ok(mut guard)) => guard.clear_ready(),
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
@@ -107,7 +110,8 @@ pub struct EpollListener(AsyncFd<TcpListener>);
 impl Listener for EpollListener {
     fn adopt(socket: TcpListener) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        // SAFETY: a `TcpListener` owns one descriptor, always reports the same one, and closes it only when it is dropped.
+        // SAFETY: a `TcpListener` owns one descriptor, always reports the same one, and closes it
+        // only when it is dropped.
         Ok(Self(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?))
     }
 

@@ -1,9 +1,10 @@
 //! Sockets of the data plane's workers: one small trait, two drivers.
 //!
-//! A worker is one thread with one runtime, and everything in it is `!Send`. `uring` completes reads in the kernel through tokio-uring;
-//! `epoll` is plain tokio. Both keep an operation in flight inside the stream itself, so a caller may stop polling at any time and
-//! nothing is lost: no bytes, no connection, no descriptor. That is what the bare operations of tokio-uring do not promise, which is
-//! why none of them is visible outside `uring`.
+//! A worker is one thread with one runtime, and everything in it is `!Send`. `uring` completes
+//! reads in the kernel through tokio-uring; `epoll` is plain tokio. Both keep an operation in
+//! flight inside the stream itself, so a caller may stop polling at any time and nothing is lost:
+//! no bytes, no connection, no descriptor. That is what the bare operations of tokio-uring do not
+//! promise, which is why none of them is visible outside `uring`.
 
 mod choice;
 mod connection;
@@ -28,7 +29,8 @@ pub trait Driver: Copy + Send + 'static {
     type Stream: Stream;
     type Listener: Listener;
 
-    /// Runs `future` to its end on this thread. Tasks it spawned with `tokio::task::spawn_local` are dropped when it ends.
+    /// Runs `future` to its end on this thread. Tasks it spawned with `tokio::task::spawn_local`
+    /// are dropped when it ends.
     ///
     /// Errors: the runtime cannot be made.
     fn run<F: Future>(self, future: F) -> io::Result<F::Output>;
@@ -41,23 +43,28 @@ pub trait Stream: AsRawFd + Sized + 'static {
 
     /// Appends at most about `room` bytes to `input`; `Ready(Ok(0))` is the end of the stream.
     ///
-    /// Nothing is lost when the caller stops polling: bytes that arrive meanwhile are given to the next call.
+    /// Nothing is lost when the caller stops polling: bytes that arrive meanwhile are given to the
+    /// next call.
     fn poll_recv(&mut self, cx: &mut Context<'_>, input: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>>;
 
-    /// Sends a prefix of `parts`, at once where the socket has room; returns how many bytes it took, > 0.
+    /// Sends a prefix of `parts`, at once where the socket has room; returns how many bytes it
+    /// took, > 0.
     fn poll_send(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
 
-    /// Waits until the peer has ended its half of the connection, or broken it, whether or not there are bytes left to receive.
+    /// Waits until the peer has ended its half of the connection, or broken it, whether or not
+    /// there are bytes left to receive.
     fn poll_hangup(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Waits until a connecting socket has an outcome.
     fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// A listening TCP socket. It ends when somebody calls `shutdown(2)` on the same socket; [`Listener::poll_accept`] then fails.
+/// A listening TCP socket. It ends when somebody calls `shutdown(2)` on the same socket;
+/// [`Listener::poll_accept`] then fails.
 pub trait Listener: Sized + 'static {
     fn adopt(socket: TcpListener) -> io::Result<Self>;
 
-    /// The next connection. Nothing is lost when the caller stops polling: accepting happens inside the call that returns it.
+    /// The next connection. Nothing is lost when the caller stops polling: accepting happens inside
+    /// the call that returns it.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>>;
 }

@@ -7,23 +7,28 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
-/// Connections the kernel keeps ready for a worker that is busy. The kernel cuts it to `net.core.somaxconn`.
+/// Connections the kernel keeps ready for a worker that is busy. The kernel cuts it to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Silence after which the kernel asks whether the other side is still there, and the time between two such questions. A reasoning
-/// model may be silent for many minutes, so a machine that is gone has to be told from one that thinks.
+/// Silence after which the kernel asks whether the other side is still there, and the time between
+/// two such questions. A reasoning model may be silent for many minutes, so a machine that is gone
+/// has to be told from one that thinks.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Questions without an answer after which the connection ends: one minute after the last sign of life.
+/// Questions without an answer after which the connection ends: one minute after the last sign of
+/// life.
 const KEEPALIVE_RETRIES: u32 = 3;
-/// Time in which an engine's machine must acknowledge what it is sent. Alone the kernel would repeat it for a quarter of an hour.
+/// Time in which an engine's machine must acknowledge what it is sent. Alone the kernel would
+/// repeat it for a quarter of an hour.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
 
 fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES)
 }
 
-/// Opens a listening socket; with `shared`, other sockets of this process may listen on the same port and share its connections.
+/// Opens a listening socket; with `shared`, other sockets of this process may listen on the same
+/// port and share its connections.
 pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -32,17 +37,19 @@ pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     }
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::from(address))?;
-    // Connections inherit both from the socket that accepts them, which saves their system calls. Without the first, the head of an
-    // answer would wait for the acknowledgement of the last one.
+    // Connections inherit both from the socket that accepts them, which saves their system calls.
+    // Without the first, the head of an answer would wait for the acknowledgement of the last one.
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&keepalive())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Raises this process's limit of open files to what it is allowed, and returns the limit now in force.
+/// Raises this process's limit of open files to what it is allowed, and returns the limit now in
+/// force.
 ///
-/// The usual soft limit of 1024 is a relic of `select(2)`; every request here takes two descriptors.
+/// The usual soft limit of 1024 is a relic of `select(2)`; every request here takes two
+/// descriptors.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for writing during the call.
@@ -78,16 +85,19 @@ pub(super) fn send_now(fd: RawFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
     loop {
         let sent = match parts {
             [part] => {
-                // SAFETY: the slice is valid for its length during the call, and the kernel only reads it.
+                // SAFETY: the slice is valid for its length during the call, and the kernel only
+                // reads it.
                 unsafe { libc::send(fd, part.as_ptr().cast(), part.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
             }
             _ => {
                 // SAFETY: an all-zero `msghdr` is valid: no name, no control data, no parts.
                 let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-                // `IoSlice` is ABI compatible with `iovec` on Unix; the kernel does not write through it.
+                // `IoSlice` is ABI compatible with `iovec` on Unix; the kernel does not write
+                // through it.
                 message.msg_iov = parts.as_ptr().cast_mut().cast();
                 message.msg_iovlen = parts.len() as _;
-                // SAFETY: `message` and the slices it points at outlive the call, and the kernel only reads them.
+                // SAFETY: `message` and the slices it points at outlive the call, and the kernel
+                // only reads them.
                 unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) }
             }
         };
@@ -101,10 +111,12 @@ pub(super) fn send_now(fd: RawFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
     }
 }
 
-/// Accepts without blocking from a non-blocking listener; the new socket is in blocking mode unless `nonblocking`.
+/// Accepts without blocking from a non-blocking listener; the new socket is in blocking mode unless
+/// `nonblocking`.
 pub(super) fn accept_now(listener: &TcpListener, nonblocking: bool) -> io::Result<(TcpStream, SocketAddr)> {
     let flags = libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
-    // SAFETY: `try_init` hands out storage that is large enough for any address, with its true length.
+    // SAFETY: `try_init` hands out storage that is large enough for any address, with its true
+    // length.
     let (fd, address) = unsafe {
         SockAddr::try_init(|storage, length| {
             let fd = libc::accept4(listener.as_raw_fd(), storage.cast(), length, flags);

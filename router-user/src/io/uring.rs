@@ -1,15 +1,18 @@
 //! The io_uring driver: a tokio-uring runtime with operations of our own.
 //!
-//! tokio-uring cannot cancel: an operation whose future is dropped stays armed. A dropped read eats the next bytes, a dropped accept
-//! swallows the next connection, and a stream dropped under either keeps its descriptor for good. Hence the three rules of this file.
-//! A receive lives in its stream together with the buffer it fills, until it completes. Accepting is a poll of the listener followed
-//! by a direct `accept4`, and a dropped poll loses nothing. A stream that is dropped shuts its socket down, which completes whatever
-//! is in flight; the descriptor is closed when the last operation lets go of it.
+//! tokio-uring cannot cancel: an operation whose future is dropped stays armed. A dropped read eats
+//! the next bytes, a dropped accept swallows the next connection, and a stream dropped under either
+//! keeps its descriptor for good. Hence the three rules of this file. A receive lives in its stream
+//! together with the buffer it fills, until it completes. Accepting is a poll of the listener
+//! followed by a direct `accept4`, and a dropped poll loses nothing. A stream that is dropped shuts
+//! its socket down, which completes whatever is in flight; the descriptor is closed when the last
+//! operation lets go of it.
 //!
-//! What it costs: tokio-uring sleeps in `epoll_wait` on the ring, and a completion is posted by work that first interrupts that sleep, so
-//! a wake-up from sleep takes a second `epoll_wait` and an empty `io_uring_enter`. At one connection that is 2.9 of each per proxied
-//! request where epoll needs 2 `epoll_wait` and 2 `recv`; at 32 connections it is lost in the batch (0.12 of each). Measured with
-//! `perf stat` on two cores, Linux 6.18.
+//! What it costs: tokio-uring sleeps in `epoll_wait` on the ring, and a completion is posted by
+//! work that first interrupts that sleep, so a wake-up from sleep takes a second `epoll_wait` and
+//! an empty `io_uring_enter`. At one connection that is 2.9 of each per proxied request where epoll
+//! needs 2 `epoll_wait` and 2 `recv`; at 32 connections it is lost in the batch (0.12 of each).
+//! Measured with `perf stat` on two cores, Linux 6.18.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -26,14 +29,17 @@ use super::{Driver, Listener, Stream, socket};
 
 /// Submissions that can wait for one turn of the loop; more are flushed early.
 const SUBMISSIONS: u32 = 1024;
-/// Completions that can wait: two for each connection a worker may have, its engine's included, so that the ring never overflows.
+/// Completions that can wait: two for each connection a worker may have, its engine's included, so
+/// that the ring never overflows.
 const COMPLETIONS: u32 = 32 << 10;
 
-/// A worker on tokio-uring. Made by [`super::IoChoice::probe`] alone, since the runtime panics where the kernel forbids io_uring.
+/// A worker on tokio-uring. Made by [`super::IoChoice::probe`] alone, since the runtime panics
+/// where the kernel forbids io_uring.
 #[derive(Clone, Copy, Debug)]
 pub struct Uring(pub(super) ());
 
-/// How each ring is set up: no interrupt for a completion, since the loop comes by anyway. (`DEFER_TASKRUN` would hang this runtime.)
+/// How each ring is set up: no interrupt for a completion, since the loop comes by anyway.
+/// (`DEFER_TASKRUN` would hang this runtime.)
 pub(super) fn ring() -> io_uring::Builder {
     let mut builder = tokio_uring::uring_builder();
     builder.setup_coop_taskrun().setup_cqsize(COMPLETIONS);
@@ -68,7 +74,8 @@ impl OneshotOutputTransform for Received {
         let result = result_of(&cqe);
         if let Ok(n) = result {
             assert!(n <= data.buffer.capacity(), "the kernel received more than there was room for");
-            // SAFETY: the buffer was empty and the kernel has written `n` bytes from its start, within its capacity.
+            // SAFETY: the buffer was empty and the kernel has written `n` bytes from its start,
+            // within its capacity.
             unsafe { data.buffer.set_len(n) };
         }
         (result, data.buffer)
@@ -98,7 +105,8 @@ fn submit_recv(fd: &Rc<OwnedFd>, mut buffer: Vec<u8>, room: usize) -> InFlightOn
     buffer.reserve(room);
     let length = u32::try_from(buffer.capacity()).unwrap_or(u32::MAX);
     let entry = opcode::Recv::new(types::Fd(fd.as_raw_fd()), buffer.as_mut_ptr(), length).build();
-    // The operation owns the buffer and a share of the descriptor, so both outlive what the kernel does with them.
+    // The operation owns the buffer and a share of the descriptor, so both outlive what the kernel
+    // does with them.
     UnsubmittedOneshot::new(Held { _fd: Rc::clone(fd), buffer }, Received, entry).submit()
 }
 
@@ -168,7 +176,8 @@ impl Stream for UringStream {
     fn poll_hangup(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let fd = &self.fd;
         let poll = self.hangup.get_or_insert_with(|| submit_poll(fd, libc::POLLRDHUP));
-        // Errors and broken connections complete the poll too. A poll that failed tells nothing, and what it was for is over.
+        // Errors and broken connections complete the poll too. A poll that failed tells nothing,
+        // and what it was for is over.
         let _outcome = ready!(Pin::new(poll).poll(cx));
         self.hangup = None;
         Poll::Ready(())
@@ -184,7 +193,8 @@ impl Stream for UringStream {
 impl Drop for UringStream {
     fn drop(&mut self) {
         if self.recv.is_some() || self.writable.is_some() || self.hangup.is_some() {
-            // SAFETY: no memory is involved; the descriptor is open because `self.fd` still holds it.
+            // SAFETY: no memory is involved; the descriptor is open because `self.fd` still holds
+            // it.
             unsafe { libc::shutdown(self.as_raw_fd(), libc::SHUT_RDWR) };
         }
     }

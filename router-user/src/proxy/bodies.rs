@@ -1,7 +1,9 @@
-//! Room for request bodies: one total for all connections of a worker, taken as bytes arrive and not as they are announced.
+//! Room for request bodies: one total for all connections of a worker, taken as bytes arrive and
+//! not as they are announced.
 //!
-//! When the room is used up, a body that still comes in but has stalled gives up its place to one that does send. Where none has
-//! stalled, the newcomer is refused. So a client can hold room only with bytes that it has really sent, and only while it goes on.
+//! When the room is used up, a body that still comes in but has stalled gives up its place to one
+//! that does send. Where none has stalled, the newcomer is refused. So a client can hold room only
+//! with bytes that it has really sent, and only while it goes on.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,8 +11,8 @@ use std::rc::Rc;
 use super::timers::{Deadline, Timers};
 use crate::policy::Millis;
 
-/// A body has stalled when fewer than [`PROGRESS_BYTES`] of it have come for this long. Unit: ms. A sender that is alive repeats a
-/// lost segment well within it.
+/// A body has stalled when fewer than [`PROGRESS_BYTES`] of it have come for this long. Unit: ms. A
+/// sender that is alive repeats a lost segment well within it.
 const STALLED_AFTER: Millis = 1_000;
 /// Bytes that count as progress. A client that sends single bytes to look alive makes none.
 const PROGRESS_BYTES: usize = 4 << 10;
@@ -87,8 +89,8 @@ pub(super) struct BodyRoom {
 }
 
 impl BodyRoom {
-    /// Takes room for `bytes` more that have come. False when there is none to be had, or when the body had to give up its place: then
-    /// the body must be let go.
+    /// Takes room for `bytes` more that have come. False when there is none to be had, or when the
+    /// body had to give up its place: then the body must be let go.
     pub(super) fn take(&self, bytes: usize, timers: &Timers) -> bool {
         let (pool, account, now) = (&self.pool, &self.account, timers.coarse());
         if account.is_evicted.get() || account.held.get().saturating_add(bytes) > pool.max {

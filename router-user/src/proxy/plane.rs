@@ -1,4 +1,5 @@
-//! What the workers of one data plane share with the rest of the program: the routes in use, and their counters.
+//! What the workers of one data plane share with the rest of the program: the routes in use, and
+//! their counters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -16,7 +17,8 @@ pub struct DataPlane {
     pub cluster: String,
     /// `None` until the first snapshot: requests are then refused as not ready.
     pub routes: ArcSwapOption<Routes>,
-    /// Engine name -> where it is reached instead of at its own address, such as a relay that stands for distance.
+    /// Engine name -> where it is reached instead of at its own address, such as a relay that
+    /// stands for distance.
     via: HashMap<String, SocketAddr>,
     workers: Mutex<Vec<Arc<WorkerStats>>>,
 }
@@ -47,18 +49,21 @@ impl DataPlane {
         engines.map(|entry| self.address(&entry.name, entry.address)).collect()
     }
 
-    /// Connections made to engines and answers of engines: it grows while any engine can be reached.
+    /// Connections made to engines and answers of engines: it grows while any engine can be
+    /// reached.
     pub fn contacts(&self) -> u64 {
         stats::contacts(&self.workers.lock())
     }
 
-    /// Sums the workers' counters. Numbers of one worker that change together may be one request apart.
+    /// Sums the workers' counters. Numbers of one worker that change together may be one request
+    /// apart.
     pub fn stats(&self) -> DataPlaneStats {
         let workers = self.workers.lock().clone();
         stats::sum(&self.cluster, self.routes.load().as_deref(), &workers)
     }
 
-    /// Engines to which connections could not be made: whether a worker has it out, and failures since the start.
+    /// Engines to which connections could not be made: whether a worker has it out, and failures
+    /// since the start.
     pub fn failing(&self) -> BTreeMap<String, (bool, u64)> {
         let workers = self.workers.lock().clone();
         stats::failing(&workers)

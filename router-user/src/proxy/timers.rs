@@ -1,8 +1,8 @@
 //! Coarse deadlines of one worker.
 //!
-//! A deadline is one number in a list that is looked through every [`TICK`]: setting it costs a store, however many there are, and a
-//! look through ten thousand of them costs some ten microseconds. Only this file of the data plane
-//! asks the clock.
+//! A deadline is one number in a list that is looked through every [`TICK`]: setting it costs a
+//! store, however many there are, and a look through ten thousand of them costs some ten
+//! microseconds. Only this file of the data plane asks the clock.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -121,7 +121,8 @@ impl Deadline {
         self.set_as(from_now, false);
     }
 
-    /// Like [`Self::set`], for the wait for a client's next request: [`Timers::expire_longest_idle`] may end it early.
+    /// Like [`Self::set`], for the wait for a client's next request:
+    /// [`Timers::expire_longest_idle`] may end it early.
     pub(super) fn set_idle(&self, from_now: Duration) {
         self.set_as(from_now, true);
     }

@@ -1,4 +1,5 @@
-//! The engines as one worker knows them: where they are, how they do, and the connections kept to them.
+//! The engines as one worker knows them: where they are, how they do, and the connections kept to
+//! them.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -111,7 +112,8 @@ impl<S: Stream> Drop for InFlight<S> {
     }
 }
 
-/// The routes in use with this worker's engines and counters beside them; what a request holds from begin to end.
+/// The routes in use with this worker's engines and counters beside them; what a request holds from
+/// begin to end.
 pub(super) struct WorkerRoutes<S: Stream> {
     pub(super) routes: Arc<Routes>,
     engines: Vec<Rc<Engine<S>>>,
@@ -125,7 +127,8 @@ struct ClassRoutes {
 }
 
 impl<S: Stream> WorkerRoutes<S> {
-    /// Builds what a worker needs of `routes`; engines that keep name and address keep their connections and health.
+    /// Builds what a worker needs of `routes`; engines that keep name and address keep their
+    /// connections and health.
     pub(super) fn build(routes: Arc<Routes>, plane: &DataPlane, stats: &WorkerStats, before: Option<&Self>) -> Self {
         let known: HashMap<&str, &Rc<Engine<S>>> =
             before.map(|b| b.engines.iter().map(|e| (e.name.as_str(), e)).collect()).unwrap_or_default();

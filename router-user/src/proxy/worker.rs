@@ -19,7 +19,8 @@ use crate::io::{Driver, Listener, Stream};
 use crate::policy::budget::RetryBudget;
 use crate::rng::Rng;
 
-/// Pause after an accept that failed for want of descriptors or memory: the cause will not be gone at once.
+/// Pause after an accept that failed for want of descriptors or memory: the cause will not be gone
+/// at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Ticks between two sweeps of idle engine connections.
 const SWEEP_TICKS: u32 = 20;
@@ -137,12 +138,14 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
     }
 }
 
-/// Waits until one more connection may be open. A connection that waits for its next request makes way, the longest idle one first.
+/// Waits until one more connection may be open. A connection that waits for its next request makes
+/// way, the longest idle one first.
 async fn vacancy<S: Stream>(worker: &Worker<S>) {
     while worker.connections.get() >= worker.config.max_connections {
         worker.timers.expire_longest_idle();
         let vacancy = worker.vacancy.notified();
-        // The one that was to make way may have got its next request in that moment, so another look is due soon.
+        // The one that was to make way may have got its next request in that moment, so another
+        // look is due soon.
         let _next_look = tokio::time::timeout(TICK, vacancy).await;
     }
 }

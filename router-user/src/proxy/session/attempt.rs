@@ -38,7 +38,8 @@ impl From<Interrupted> for Failure {
     }
 }
 
-/// An answer of which there is something to pass on. Its head for the client is in the session's `out`.
+/// An answer of which there is something to pass on. Its head for the client is in the session's
+/// `out`.
 pub(super) struct Answer<S: Stream> {
     pub(super) upstream: Connection<S>,
     pub(super) head: AnswerHead,
@@ -53,8 +54,8 @@ pub(super) struct Answer<S: Stream> {
     pub(super) is_end: bool,
 }
 
-/// The request on its way to an engine. It goes on while the answer comes, because an engine may begin to answer before it has read
-/// the whole body.
+/// The request on its way to an engine. It goes on while the answer comes, because an engine may
+/// begin to answer before it has read the whole body.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Upload {
     sent: usize,
@@ -104,7 +105,8 @@ impl<S: Stream> Attempt<'_, '_, S> {
     /// Sends the request, and waits until its answer can be begun.
     pub(super) async fn run(mut self) -> Result<Answer<S>, Failure> {
         let (worker, engine) = (self.session.worker, self.engine);
-        // On a kept connection that ends, nobody knows whether the engine has seen the request; where that matters, take a new one.
+        // On a kept connection that ends, nobody knows whether the engine has seen the request;
+        // where that matters, take a new one.
         let kept = if self.is_stateful { None } else { engine.checkout(worker.timers.coarse(), &worker.config) };
         if let Some(upstream) = kept {
             match self.converse(upstream).await {
@@ -158,8 +160,8 @@ impl<S: Stream> Attempt<'_, '_, S> {
         }
     }
 
-    /// Sends the request on a connection, and waits until there is something of an answer to pass on. Leaves the head for the client in
-    /// `out`, followed by what the first step put there.
+    /// Sends the request on a connection, and waits until there is something of an answer to pass
+    /// on. Leaves the head for the client in `out`, followed by what the first step put there.
     async fn converse(&mut self, mut upstream: Connection<S>) -> Result<Answer<S>, Failure> {
         let (request, body) = (self.request, self.body);
         let Session { client, deadline, worker, wire, body: own, out, .. } = &mut *self.session;
@@ -185,7 +187,8 @@ impl<S: Stream> Attempt<'_, '_, S> {
                 match upstream.poll_fill(cx) {
                     Poll::Ready(Ok(1..)) => {}
                     Poll::Ready(Ok(_)) => is_end = true,
-                    // A reset is no regular end, not even of a body that lasts until the connection's end.
+                    // A reset is no regular end, not even of a body that lasts until the
+                    // connection's end.
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Failure::Unanswered(opening.ended(upstream.input())))),
                     Poll::Pending => return Poll::Pending,
                 }
@@ -197,7 +200,8 @@ impl<S: Stream> Attempt<'_, '_, S> {
     }
 }
 
-/// Whether a connect failed for want of descriptors, ports or memory of this machine, which says nothing about the engine.
+/// Whether a connect failed for want of descriptors, ports or memory of this machine, which says
+/// nothing about the engine.
 fn is_ours(error: &io::Error) -> bool {
     let wants = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EACCES, libc::EPERM];
     error.raw_os_error().is_some_and(|code| wants.contains(&code))

@@ -23,11 +23,13 @@ use crate::proxy::stats::Outcome;
 use crate::proxy::timers::Deadline;
 use crate::proxy::worker::Worker;
 
-/// Time for a client to read a refusal and to stop sending, before its connection is closed under it.
+/// Time for a client to read a refusal and to stop sending, before its connection is closed under
+/// it.
 const LINGER: Duration = Duration::from_secs(2);
 /// Bytes that are read and dropped meanwhile.
 const LINGER_BYTES: usize = 4 << 20;
-/// Bodies up to this size are copied behind the head: one copy is cheaper than a second part in a send.
+/// Bodies up to this size are copied behind the head: one copy is cheaper than a second part in a
+/// send.
 pub(super) const JOIN_MAX: usize = 4 << 10;
 /// What is kept of a buffer between requests.
 const KEPT_MAX: usize = 64 << 10;
@@ -62,7 +64,8 @@ impl BodyAt {
         self.held == 0 && !self.is_own
     }
 
-    /// The request as it is sent: `wire`, and the body where it was not joined to the head there. `own` is the buffer of chunked bodies.
+    /// The request as it is sent: `wire`, and the body where it was not joined to the head there.
+    /// `own` is the buffer of chunked bodies.
     pub(super) fn parts<'b, S: Stream>(self, wire: &'b [u8], client: &'b Connection<S>, own: &'b [u8]) -> [&'b [u8]; 4] {
         let body = if self.is_own { own } else { &client.input()[self.start..self.held] };
         [wire, if body.len() <= JOIN_MAX { b"" } else { body }, b"", b""]
@@ -95,7 +98,8 @@ pub(in crate::proxy) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: T
     };
     let deadline = worker.timers.deadline();
     let room = worker.bodies.join(&deadline);
-    // A client of IPv4 on a socket for both families has an address of IPv6 that stands for its own.
+    // A client of IPv4 on a socket for both families has an address of IPv6 that stands for its
+    // own.
     let client_ip = address.to_canonical().to_string();
     let mut session = Session { worker, client, client_ip, deadline, wire: Vec::new(), body: Vec::new(), out: Vec::new(), room };
     loop {
@@ -284,8 +288,8 @@ impl<S: Stream> Session<'_, S> {
         self.send().await.map_err(|_| Ended::Gone)
     }
 
-    /// Waits for more of a body of which `received` bytes have come since it was `begun`. A client that waits to be told to send is
-    /// told so, where `is_none_here` yet.
+    /// Waits for more of a body of which `received` bytes have come since it was `begun`. A client
+    /// that waits to be told to send is told so, where `is_none_here` yet.
     async fn expect_more(&mut self, request: &Request, is_none_here: bool, begun: Millis, received: usize) -> Result<(), Ended> {
         self.room.expect_more(self.worker.timers.coarse());
         if is_none_here && request.expects_continue {
@@ -367,7 +371,8 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Closes such that the client can read what it was told: a close with unread bytes would reset the connection under it.
+    /// Closes such that the client can read what it was told: a close with unread bytes would reset
+    /// the connection under it.
     async fn linger(mut self) {
         self.room.release();
         self.client.finish();
@@ -384,8 +389,8 @@ impl<S: Stream> Session<'_, S> {
     }
 }
 
-/// How long to wait for more of a body of which `received` bytes have come in `elapsed`: not longer than one gap, nor than it takes
-/// for its rate to fall below the least. Unit of `elapsed`: ms.
+/// How long to wait for more of a body of which `received` bytes have come in `elapsed`: not longer
+/// than one gap, nor than it takes for its rate to fall below the least. Unit of `elapsed`: ms.
 fn patience(config: &ProxyConfig, elapsed: Millis, received: usize) -> Duration {
     let gap = config.body_gap_timeout;
     let Some(earned_ms) = (received as u64).saturating_mul(1000).checked_div(config.min_upload_bytes_per_s) else { return gap };

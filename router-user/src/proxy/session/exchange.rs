@@ -1,7 +1,7 @@
 //! One request and its engines: picks one after another until an answer begins.
 //!
-//! The commit point is the first byte of an answer's body that can be passed on: until then nothing has gone to the client, and the
-//! request may go to another engine. After it never.
+//! The commit point is the first byte of an answer's body that can be passed on: until then nothing
+//! has gone to the client, and the request may go to another engine. After it never.
 
 use std::rc::Rc;
 
@@ -34,7 +34,8 @@ impl<S: Stream> Session<'_, S> {
     ) -> AfterExchange {
         let worker = self.worker;
         let config = &worker.config;
-        // Refused requests are demand too; but a request that comes back because it was refused would be counted twice.
+        // Refused requests are demand too; but a request that comes back because it was refused
+        // would be counted twice.
         if !request.is_repeated {
             routes.count_arrival(key.class);
         }
@@ -90,7 +91,8 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Whether the request may go to one more engine after `failure` at the last one. Pays for the retry and counts it.
+    /// Whether the request may go to one more engine after `failure` at the last one. Pays for the
+    /// retry and counts it.
     fn may_retry(&self, failure: Option<Failure>, is_stateful: bool) -> bool {
         let worker = self.worker;
         let retry = match failure {
@@ -99,7 +101,8 @@ impl<S: Stream> Session<'_, S> {
             Some(Failure::Unanswered(Unanswered::Malformed(_))) => Retry::BadResponse,
             Some(_) => Retry::Reset,
         };
-        // A refused connection costs nobody anything; a request that was sent may have been worked on.
+        // A refused connection costs nobody anything; a request that was sent may have been worked
+        // on.
         let is_free = retry == Retry::ConnectFailed;
         if !is_free && (is_stateful || !worker.budget.borrow_mut().spend(worker.timers.coarse())) {
             worker.stats.retry_denied();

@@ -17,7 +17,8 @@ use crate::proxy::reply::error_event;
 use crate::proxy::stats::Outcome;
 use crate::proxy::upstream::Engine;
 
-/// An answer that is being passed on. Its head and the first step's bytes are in the session's `out`.
+/// An answer that is being passed on. Its head and the first step's bytes are in the session's
+/// `out`.
 pub(super) struct Forward<'a, 'w, S: Stream> {
     session: &'a mut Session<'w, S>,
     engine: &'a Rc<Engine<S>>,
@@ -73,7 +74,8 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
         }
     }
 
-    /// Passes the answer on, counts what became of the request, and says how the client's connection goes on.
+    /// Passes the answer on, counts what became of the request, and says how the client's
+    /// connection goes on.
     pub(super) async fn run(mut self) -> AfterExchange {
         let outcome = self.pass_on().await.err().unwrap_or(Outcome::Ok);
         self.session.worker.stats.count(outcome);

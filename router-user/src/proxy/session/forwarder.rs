@@ -23,7 +23,8 @@ pub(super) enum BodyForwarder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
-/// What to send for what has come: what was put into `out`, then `raw` bytes of the input, then `tail`.
+/// What to send for what has come: what was put into `out`, then `raw` bytes of the input, then
+/// `tail`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) raw: usize,
@@ -44,7 +45,8 @@ impl BodyForwarder {
         }
     }
 
-    /// The field that announces the body to the client, and whether the client's connection must close to end it.
+    /// The field that announces the body to the client, and whether the client's connection must
+    /// close to end it.
     pub(super) fn put_framing(&self, out: &mut Vec<u8>) -> bool {
         match self {
             Self::None => false,
@@ -109,8 +111,8 @@ impl BodyForwarder {
         if is_end && !step.is_done && step.consumed == 0 { Err(Broken) } else { Ok(step) }
     }
 
-    /// Frames `event` for a stream that has broken off, where an event can be added at all. There is no end after it on purpose: a cut
-    /// must not look like a short answer.
+    /// Frames `event` for a stream that has broken off, where an event can be added at all. There
+    /// is no end after it on purpose: a cut must not look like a short answer.
     pub(super) fn put_event(&self, event: &[u8], out: &mut Vec<u8>) -> bool {
         match self {
             Self::Chunked(_) | Self::IntoChunks => put_chunk(out, event),

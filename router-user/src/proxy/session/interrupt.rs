@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use crate::io::{Connection, Stream};
 use crate::proxy::timers::Deadline;
 
-/// Bytes a client may send ahead while its request is answered. They are read so that the end of the connection behind them is seen.
+/// Bytes a client may send ahead while its request is answered. They are read so that the end of
+/// the connection behind them is seen.
 const AHEAD_MAX: usize = 64 << 10;
 
 /// Why a wait ended without a result.

@@ -5,9 +5,11 @@ use crate::proxy::http1::head::{self, HeadError};
 use crate::proxy::http1::request::{Method, Request};
 use crate::proxy::http1::response::{self, Response};
 
-/// Interim answers (1xx) that are read and dropped before an engine is taken for broken. Engines send one at most.
+/// Interim answers (1xx) that are read and dropped before an engine is taken for broken. Engines
+/// send one at most.
 const INTERIM_MAX: usize = 8;
-/// Bytes of an engine's head. Not for configuration: engines are the operator's own, and their heads are small.
+/// Bytes of an engine's head. Not for configuration: engines are the operator's own, and their
+/// heads are small.
 const ENGINE_HEAD_MAX: usize = 64 << 10;
 
 /// Why an engine gave no answer that could be begun.
@@ -34,7 +36,8 @@ pub(super) struct AnswerHead {
 pub(super) struct Advanced {
     /// Bytes of the input that are used up.
     pub(super) consumed: usize,
-    /// The head, and what the client gets of the input behind the consumed bytes; `None` while more is needed.
+    /// The head, and what the client gets of the input behind the consumed bytes; `None` while more
+    /// is needed.
     pub(super) begun: Option<(AnswerHead, Step)>,
 }
 
@@ -67,8 +70,9 @@ impl<'a> Opening<'a> {
         Self { method: request.method, minor: request.minor, own, scanned: 0, interim: 0, head: None, framing_bytes: 0 }
     }
 
-    /// Looks at `input`, which starts behind all that was consumed before; `is_end` says that no more will come. The head for the client
-    /// is appended to `out`, followed by what the first step puts there.
+    /// Looks at `input`, which starts behind all that was consumed before; `is_end` says that no
+    /// more will come. The head for the client is appended to `out`, followed by what the first
+    /// step puts there.
     pub(super) fn advance(&mut self, input: &[u8], is_end: bool, out: &mut Vec<u8>) -> Result<Advanced, Unanswered> {
         let mut consumed = 0;
         while self.head.is_none() {
@@ -146,7 +150,8 @@ mod tests {
 
     const OWN: &str = "x-ilb-engine: e\r\nx-request-id: id\r\n";
 
-    /// Feeds `bytes` in two reads, and returns what the client got until the answer began, with what it gets of the first step.
+    /// Feeds `bytes` in two reads, and returns what the client got until the answer began, with
+    /// what it gets of the first step.
     fn open(bytes: &[u8], split: usize, ends: bool) -> Result<Option<String>, Unanswered> {
         let own = OwnFields { engine: "e", request_id: b"id", closes: false };
         let mut wire = Vec::new();
@@ -167,7 +172,8 @@ mod tests {
         Ok(None)
     }
 
-    /// Checks every split of `bytes`: each must come to what the whole comes to, but for how much of the body the first step has.
+    /// Checks every split of `bytes`: each must come to what the whole comes to, but for how much
+    /// of the body the first step has.
     #[track_caller]
     fn check(bytes: &str, ends: bool, expected: Result<Option<&str>, Unanswered>) {
         for split in 0..=bytes.len() {

@@ -1,7 +1,8 @@
 //! Whether a client takes what is sent to it.
 //!
-//! A send succeeds as soon as the kernel has room for it, and the kernel has room for megabytes: a stream of events fits whole. So a
-//! client that reads nothing is not seen by waiting for sends. Now and then this asks the kernel how much the client has not taken.
+//! A send succeeds as soon as the kernel has room for it, and the kernel has room for megabytes: a
+//! stream of events fits whole. So a client that reads nothing is not seen by waiting for sends.
+//! Now and then this asks the kernel how much the client has not taken.
 
 use crate::config::ProxyConfig;
 use crate::io::{Connection, Stream};

@@ -129,8 +129,8 @@ fn retries_of_sent_requests_are_bounded_by_the_budget(#[values(IoChoice::Uring, 
 
 #[rstest]
 fn a_stale_connection_is_replayed_on_a_fresh_one(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
-    // Answers once per connection, and closes it only when the next request has come: the closest an engine can come to closing an idle
-    // connection in the moment in which it is used again.
+    // Answers once per connection, and closes it only when the next request has come: the closest
+    // an engine can come to closing an idle connection in the moment in which it is used again.
     let engine = Engine::start({
         let served = std::sync::Mutex::new(std::collections::HashSet::new());
         move |socket, _| served.lock().unwrap().insert(socket.peer_addr().unwrap()) && answer(socket, "hello")
@@ -184,7 +184,8 @@ fn idle_connections_are_let_go_in_time(#[values(IoChoice::Uring, IoChoice::Epoll
     let (ended, is_ended) = std::sync::mpsc::channel();
     let engine = Engine::start(move |socket, _| {
         answer(socket, "hello");
-        // Nothing more comes, so this returns when the proxy closes, and all of its other clocks are longer than the test waits.
+        // Nothing more comes, so this returns when the proxy closes, and all of its other clocks
+        // are longer than the test waits.
         ended.send(std::io::Read::read(socket, &mut [0; 16]).unwrap()).unwrap();
         false
     });
@@ -218,7 +219,8 @@ fn answers_that_are_not_http(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoC
     }
 }
 
-/// Nothing has gone to the client when the first chunk turns out to be malformed, so it is told so, or another engine answers.
+/// Nothing has gone to the client when the first chunk turns out to be malformed, so it is told so,
+/// or another engine answers.
 #[rstest]
 fn a_malformed_first_chunk_is_no_answer(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     for bad in [
@@ -269,7 +271,8 @@ fn a_malformed_first_chunk_is_no_answer(#[values(IoChoice::Uring, IoChoice::Epol
     }
 }
 
-/// The size line of the first chunk may come in pieces; only what can be passed on begins the answer.
+/// The size line of the first chunk may come in pieces; only what can be passed on begins the
+/// answer.
 #[rstest]
 fn a_first_chunk_in_pieces_is_looked_at_whole(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     let engine = Engine::start(move |socket, request| {
@@ -310,7 +313,8 @@ fn an_engine_that_does_not_answer_in_time(#[values(IoChoice::Uring, IoChoice::Ep
     world.check_outcomes(&[("ttft_timeout", 2)]);
 }
 
-/// An address where connecting neither succeeds nor fails: a listener whose queue is full and who accepts nobody.
+/// An address where connecting neither succeeds nor fails: a listener whose queue is full and who
+/// accepts nobody.
 struct Silent {
     address: std::net::SocketAddr,
     _held: (socket2::Socket, Vec<socket2::Socket>),

@@ -110,7 +110,8 @@ fn limits_at_the_edge(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) 
     world.check_outcomes(&[("body_too_large", 2), ("head_too_large", 2)]);
 }
 
-/// A refusal must reach a client that is still sending: closing with unread bytes would reset the connection under it.
+/// A refusal must reach a client that is still sending: closing with unread bytes would reset the
+/// connection under it.
 #[rstest]
 fn a_refusal_reaches_a_client_in_the_middle_of_its_upload(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     let engine = Engine::echo("hello");

@@ -148,7 +148,8 @@ fn a_client_that_leaves_behind_what_it_sent_ahead_is_noticed(
 ) {
     let (ended, is_ended) = channel();
     let engine = Engine::start(move |socket, _| {
-        // Only the end of the connection ends this: every clock of the proxy is longer than the test waits.
+        // Only the end of the connection ends this: every clock of the proxy is longer than the
+        // test waits.
         ended.send(socket.read(&mut [0; 16]).unwrap_or(0)).unwrap();
         false
     });

@@ -139,7 +139,8 @@ fn a_client_that_leaves_closes_the_engines_connection_at_once(
             socket.write_all(SSE_HEAD).unwrap();
             socket.write_all(&chunk("data: x\n\n")).unwrap();
         }
-        // A prefill that only the end of the connection ends: every clock of the proxy is longer than the test waits.
+        // A prefill that only the end of the connection ends: every clock of the proxy is longer
+        // than the test waits.
         let outcome = socket.read(&mut [0; 16]);
         ended.send(matches!(outcome, Ok(0)) || outcome.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset)).unwrap();
         false

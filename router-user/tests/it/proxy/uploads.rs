@@ -1,4 +1,5 @@
-//! Request bodies: the room they take while they come, and their way to an engine while its answer comes.
+//! Request bodies: the room they take while they come, and their way to an engine while its answer
+//! comes.
 
 use std::io::{Read, Write};
 
