@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::client::{BodyAt, Session};
+use super::body::BodyAt;
+use super::client::Session;
 use super::forwarder::Step;
 use super::interrupt::{Interrupted, until};
 use super::opening::{AnswerHead, Opening, OwnFields, Unanswered};

@@ -6,13 +6,10 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::config::ProxyConfig;
+use super::body::{JOIN_MAX, NoBody};
 use crate::io::{Connection, Stream};
-use crate::policy::Millis;
 use crate::proxy::bodies::BodyRoom;
-use crate::proxy::http1::chunk;
 use crate::proxy::http1::head;
-use crate::proxy::http1::head::Length;
 use crate::proxy::http1::request;
 use crate::proxy::http1::request::{Method, Request};
 use crate::proxy::http1::target::decoded_path;
@@ -28,11 +25,8 @@ use crate::proxy::worker::Worker;
 const LINGER: Duration = Duration::from_secs(2);
 /// Bytes that are read and dropped meanwhile.
 const LINGER_BYTES: usize = 4 << 20;
-/// Bodies up to this size are copied behind the head: one copy is cheaper than a second part in a
-/// send.
-pub(super) const JOIN_MAX: usize = 4 << 10;
 /// What is kept of a buffer between requests.
-const KEPT_MAX: usize = 64 << 10;
+pub(super) const KEPT_MAX: usize = 64 << 10;
 
 /// How a connection goes on after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,33 +37,6 @@ pub(super) enum AfterExchange {
     Linger,
     /// Close so that the client cannot take it for a regular end.
     Reset,
-}
-
-/// Where the body of the request at hand is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BodyAt {
-    /// Bytes of the client's input that belong to the request.
-    pub(super) held: usize,
-    /// Of those, where the body starts; the whole input up to `held` from there is the body.
-    start: usize,
-    /// The body was chunked and is in a buffer of its own.
-    pub(super) is_own: bool,
-}
-
-impl BodyAt {
-    /// A body that is empty, or was let go.
-    const NONE: Self = Self { held: 0, start: 0, is_own: false };
-
-    pub(super) fn is_empty(self) -> bool {
-        self.held == 0 && !self.is_own
-    }
-
-    /// The request as it is sent: `wire`, and the body where it was not joined to the head there.
-    /// `own` is the buffer of chunked bodies.
-    pub(super) fn parts<'b, S: Stream>(self, wire: &'b [u8], client: &'b Connection<S>, own: &'b [u8]) -> [&'b [u8]; 4] {
-        let body = if self.is_own { own } else { &client.input()[self.start..self.held] };
-        [wire, if body.len() <= JOIN_MAX { b"" } else { body }, b"", b""]
-    }
 }
 
 pub(super) struct Session<'w, S: Stream> {
@@ -113,7 +80,7 @@ pub(in crate::proxy) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: T
 }
 
 /// What ends the wait for more of a request.
-enum Wait {
+pub(super) enum Wait {
     Filled,
     Gone,
     Expired,
@@ -138,11 +105,11 @@ impl<S: Stream> Session<'_, S> {
         };
         let body = match self.body(&request, head_length).await {
             Ok(body) => body,
-            Err(Ended::Gone) => {
+            Err(NoBody::Gone) => {
                 worker.stats.count(Outcome::ClientGone);
                 return AfterExchange::Close;
             }
-            Err(Ended::Refused(problem)) => return self.refuse(problem, Some(&request), 0).await,
+            Err(NoBody::Refused(problem)) => return self.refuse(problem, Some(&request), 0).await,
         };
         let target = std::str::from_utf8(&self.wire[request.target.clone()]).expect("a parsed target is ASCII");
         let path = &*decoded_path(target);
@@ -204,7 +171,7 @@ impl<S: Stream> Session<'_, S> {
     }
 
     /// Waits for more input.
-    async fn wait(&mut self, may_stop: bool) -> Wait {
+    pub(super) async fn wait(&mut self, may_stop: bool) -> Wait {
         let Self { client, deadline, worker, .. } = self;
         poll_fn(|cx| {
             match client.poll_fill(cx) {
@@ -218,90 +185,6 @@ impl<S: Stream> Session<'_, S> {
             if may_stop && worker.is_stopping.get() { Poll::Ready(Wait::Stopping) } else { Poll::Pending }
         })
         .await
-    }
-
-    /// Waits for the whole body.
-    async fn body(&mut self, request: &Request, head_length: usize) -> Result<BodyAt, Ended> {
-        let limit = self.worker.config.max_body_bytes;
-        let length = match request.length {
-            Length::Unknown => return Ok(BodyAt { held: head_length, start: head_length, is_own: false }),
-            Length::Known(n) if n > limit as u64 => return Err(Ended::Refused(Problem::body_too_large(limit))),
-            Length::Known(n) => n as usize,
-            Length::Chunked => return self.chunked_body(request, head_length).await,
-        };
-        let held = head_length + length;
-        let mut has = 0;
-        let begun = self.worker.timers.coarse();
-        loop {
-            let come = (self.client.input().len() - head_length).min(length);
-            self.take_room(come - has)?;
-            has = come;
-            if has == length {
-                break;
-            }
-            self.expect_more(request, has == 0, begun, has).await?;
-        }
-        self.room.settle();
-        Ok(BodyAt { held, start: head_length, is_own: false })
-    }
-
-    async fn chunked_body(&mut self, request: &Request, head_length: usize) -> Result<BodyAt, Ended> {
-        let limit = self.worker.config.max_body_bytes;
-        self.client.consume(head_length);
-        self.body.clear();
-        let mut is_first = true;
-        let begun = self.worker.timers.coarse();
-        let mut decoder = chunk::Decoder::default();
-        loop {
-            let input = self.client.input();
-            match decoder.step(input).map_err(|e| Ended::Refused(Problem::head(e.into())))? {
-                chunk::Piece::Framing(n) => self.client.consume(n),
-                chunk::Piece::Data(n) if self.body.len() + n > limit => {
-                    return Err(Ended::Refused(Problem::body_too_large(limit)));
-                }
-                chunk::Piece::Data(n) => {
-                    self.take_room(n)?;
-                    self.body.extend_from_slice(&input[..n]);
-                    self.client.consume(n);
-                }
-                chunk::Piece::Incomplete => {
-                    let is_none_here = is_first && self.client.input().is_empty();
-                    is_first = false;
-                    self.expect_more(request, is_none_here, begun, self.body.len()).await?;
-                }
-                chunk::Piece::Done => {
-                    self.room.settle();
-                    return Ok(BodyAt { held: 0, start: 0, is_own: true });
-                }
-            }
-        }
-    }
-
-    fn take_room(&self, bytes: usize) -> Result<(), Ended> {
-        if self.room.take(bytes, &self.worker.timers) { Ok(()) } else { Err(Ended::Refused(Problem::bodies_full())) }
-    }
-
-    /// Tells a client that asked whether to send its body to do so.
-    async fn proceed(&mut self) -> Result<(), Ended> {
-        self.out.clear();
-        self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-        self.send().await.map_err(|_| Ended::Gone)
-    }
-
-    /// Waits for more of a body of which `received` bytes have come since it was `begun`. A client
-    /// that waits to be told to send is told so, where `is_none_here` yet.
-    async fn expect_more(&mut self, request: &Request, is_none_here: bool, begun: Millis, received: usize) -> Result<(), Ended> {
-        self.room.expect_more(self.worker.timers.coarse());
-        if is_none_here && request.expects_continue {
-            self.proceed().await?;
-        }
-        self.deadline.set(patience(&self.worker.config, self.worker.timers.coarse().saturating_sub(begun), received));
-        match self.wait(false).await {
-            _ if self.room.is_evicted() => Err(Ended::Refused(Problem::bodies_full())),
-            Wait::Filled => Ok(()),
-            Wait::Gone | Wait::Stopping => Err(Ended::Gone),
-            Wait::Expired => Err(Ended::Refused(Problem::client_timeout())),
-        }
     }
 
     /// Sends `out` to the client.
@@ -352,16 +235,6 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Lets go of a body that no engine will be sent again.
-    pub(super) fn let_body_go(&mut self, at: &mut BodyAt) {
-        self.client.consume(at.held);
-        *at = BodyAt::NONE;
-        if self.body.capacity() > KEPT_MAX {
-            self.body = Vec::new();
-        }
-        self.room.release();
-    }
-
     /// Lets go of what a large request has taken.
     fn tidy(&mut self) {
         self.room.release();
@@ -386,38 +259,5 @@ impl<S: Stream> Session<'_, S> {
                 return;
             }
         }
-    }
-}
-
-/// How long to wait for more of a body of which `received` bytes have come in `elapsed`: not longer
-/// than one gap, nor than it takes for its rate to fall below the least. Unit of `elapsed`: ms.
-fn patience(config: &ProxyConfig, elapsed: Millis, received: usize) -> Duration {
-    let gap = config.body_gap_timeout;
-    let Some(earned_ms) = (received as u64).saturating_mul(1000).checked_div(config.min_upload_bytes_per_s) else { return gap };
-    let due = gap.saturating_add(Duration::from_millis(earned_ms));
-    gap.min(due.saturating_sub(Duration::from_millis(elapsed)))
-}
-
-/// Why there is no whole body.
-enum Ended {
-    Gone,
-    Refused(Problem),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_wait_for_more_of_a_body_ends_with_the_gap_or_with_its_mean_rate() {
-        let gap = Duration::from_secs(30);
-        let config = ProxyConfig { body_gap_timeout: gap, min_upload_bytes_per_s: 1_000, ..Default::default() };
-        for (elapsed_s, received, left_s) in
-            [(0, 0, 30), (29, 0, 1), (31, 0, 0), (29, 2_000, 3), (60, 50_000, 20), (60, 1 << 30, 30), (100, 60_000, 0)]
-        {
-            assert_eq!(patience(&config, 1000 * elapsed_s, received), Duration::from_secs(left_s), "{received} in {elapsed_s} s");
-        }
-        let config = ProxyConfig { min_upload_bytes_per_s: 0, ..config };
-        assert_eq!(patience(&config, 1_000_000, 0), gap);
     }
 }

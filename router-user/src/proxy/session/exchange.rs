@@ -8,7 +8,8 @@ use std::rc::Rc;
 use router_common::slot::slot_of;
 
 use super::attempt::{Attempt, Failure};
-use super::client::{AfterExchange, BodyAt, Session};
+use super::body::BodyAt;
+use super::client::{AfterExchange, Session};
 use super::forward::Forward;
 use super::opening::Unanswered;
 use crate::io::Stream;

@@ -4,7 +4,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::attempt::{Answer, Upload};
-use super::client::{AfterExchange, BodyAt, JOIN_MAX, Session};
+use super::body::{BodyAt, JOIN_MAX};
+use super::client::{AfterExchange, Session};
 use super::event_count::EventCount;
 use super::forwarder::{BodyForwarder, Broken, Step};
 use super::interrupt::{Interrupted, until};

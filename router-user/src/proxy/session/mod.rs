@@ -1,12 +1,13 @@
 //! One client connection: its requests, the attempts at engines, the answers.
 //!
-//! In reading order: `client` reads a request and settles where it goes; `exchange` picks engines
-//! until one answers; `attempt` connects to one engine and sends the request, and `opening` reads
-//! what comes back until there is something to pass on; `forward` passes the answer on, by the
-//! framing of `forwarder`. `interrupt` ends waits when the client leaves or a deadline passes, and
-//! `reader_watch` tells clients that do not read.
+//! In reading order: `client` reads a request, its body by `receive`, and settles where it goes;
+//! `exchange` picks engines until one answers; `attempt` connects to one engine and sends the
+//! request, and `opening` reads what comes back until there is something to pass on; `forward`
+//! passes the answer on, by the framing of `forwarder`. `interrupt` ends waits when the client
+//! leaves or a deadline passes, and `reader_watch` tells clients that do not read.
 
 mod attempt;
+mod body;
 pub(super) mod client;
 mod event_count;
 mod exchange;
@@ -15,3 +16,4 @@ mod forwarder;
 mod interrupt;
 mod opening;
 mod reader_watch;
+mod receive;

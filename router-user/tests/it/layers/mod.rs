@@ -28,7 +28,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("circle", "plan/solve/assemble.rs"),
     ("circle", "plan/solve/greedy.rs"),
     ("circle", "plan/solve/memory_limits.rs"),
-    ("circle", "proxy/session/client.rs"),
     ("circle", "publish/store/dir.rs"),
     ("circle", "publish/store/etcd/election.rs"),
     ("circle", "publish/store/etcd/report.rs"),
@@ -38,14 +37,12 @@ const KNOWN: &[(&str, &str)] = &[
     ("file", "router-user/src/control/estimate/demand.rs"),
     ("file", "router-user/src/control/estimate/state.rs"),
     ("file", "router-user/src/proxy/http1/request.rs"),
-    ("file", "router-user/src/proxy/session/attempt.rs"),
     ("file", "router-user/src/publish/snapshot/types.rs"),
     ("function", "bench/src/"),
     ("function", "router-user/src/admin/text.rs"),
     ("function", "router-user/src/config/render.rs"),
     ("function", "router-user/src/config/resolve.rs"),
     ("function", "router-user/src/plan/problem/formulation.rs"),
-    ("function", "router-user/src/proxy/session/attempt.rs"),
 ];
 
 /// The workspace's own crates.
