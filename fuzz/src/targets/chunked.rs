@@ -1,6 +1,6 @@
 //! Chunked bodies: every split decodes alike, the forwarder's output decodes to the same data, httparse reads the same first size.
 
-use router_user::proxy::http1::chunk::{ChunkError, Decoder, LAST_CHUNK, Piece, Relay, put_chunk};
+use router_user::proxy::http1::chunk::{ChunkError, ChunkForwarder, Decoder, LAST_CHUNK, Piece, put_chunk};
 
 use crate::cuts;
 
@@ -50,7 +50,7 @@ fn decode(input: &[u8], ends: &[usize]) -> Decoded {
 
 /// What the forwarder sends is whole chunks after every piece, with the data of `whole` and nothing else.
 fn check_forwarded(input: &[u8], ends: &[usize], whole: &Decoded) {
-    let (mut relay, mut out, mut used) = (Relay::default(), Vec::new(), 0);
+    let (mut relay, mut out, mut used) = (ChunkForwarder::default(), Vec::new(), 0);
     for &end in ends {
         let mut copy = Vec::new();
         let Ok(passed) = relay.pass(&input[used..end], &mut copy) else {
