@@ -40,7 +40,8 @@ pub(crate) fn derive(args: &ProfileDerive) -> anyhow::Result<()> {
     if args.output_tokens < 1.0 {
         return Err(arguments(format!("--output-tokens is {}; wanted 1 or more", args.output_tokens)).into());
     }
-    let workload = Workload { prompt_tokens: args.prompt_tokens, output_tokens: args.output_tokens, hit_frac: args.hit_frac };
+    let workload =
+        Workload { prompt_tokens: args.prompt_tokens, output_tokens: args.output_tokens, prefix_hit_frac: args.hit_frac };
     let derived = fit::derive(&iterations, workload).with_context(|| format!("{source} gives no profile"))?;
     let name = name(&args.output, &args.file);
     plot(&args.output, || Plot::of_derived(&derived, &name, &source))?;

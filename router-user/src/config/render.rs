@@ -45,7 +45,7 @@ fn write_engine(engine: &Engine, fleet: &Fleet, out: &mut String) -> Result {
 fn write_class(class: &Class, out: &mut String) -> Result {
     writeln!(out, "[[class]]\nname = {}\nmodel = {}", text(&class.name), text(&class.model))?;
     writeln!(out, "prompt_tokens = {}\noutput_tokens = {}", class.prompt_tokens, class.output_tokens)?;
-    writeln!(out, "hit_share = {}\nwork = {}", class.hit_share, class.work)?;
+    writeln!(out, "hit_share = {}\nwork = {}", class.prefix_hit_frac, class.work)?;
     writeln!(out, "ttft_weight = {}\ndecode_weight = {}", class.ttft_weight, class.decode_weight)?;
     optional(out, "rtt_cap_ms", class.rtt_cap_ms)?;
     writeln!(out, "priority = {}\nrequire = {}", class.priority, inline(&class.require))?;

@@ -1,11 +1,10 @@
 //! From windows to curves: capacity, choice of windows, mean and quantiles, report.
 
-use std::fmt;
-
 use thiserror::Error;
 
 use super::profile_text::knots;
-use super::report::{self, BANDS, CurveReport, MIN_COVERAGE_FRAC, MIN_WINDOWS, Refusal, Report};
+use super::report::{self, COVERAGE_MIN_FRAC, CurveReport, Refusal, Report, WINDOWS_MIN};
+use super::types::{BANDS, Capacity, CapacitySource, Quantity, four_digits};
 use super::units;
 use crate::fit::input::samples::{Dropped, Samples, Window, saturated, sort_out};
 use crate::fit::regression::convex::{Basis, Mean, Point, floor, mean, median};
@@ -13,78 +12,14 @@ use crate::fit::regression::prior::Prior;
 use crate::fit::regression::quantile::{QuantileError, quantile};
 use crate::model::{Curve, Profile};
 
-/// Every so many windows, in order of load, one is held out in turn, where the file does not span days.
-const FOLDS: usize = 5;
+/// Parts of the windows, interleaved in order of load. Each part is held out in turn where the file
+/// spans less than two days: five leave four fifths to fit on.
+const HELD_OUT_FOLDS: usize = 5;
 
+/// Seconds of a day.
 const DAY_S: f64 = 86_400.0;
 
-/// What is fitted over load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
-    InEngine,
-    Ttft,
-    Tbot,
-}
-
-impl Quantity {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::InEngine => "in engine",
-            Self::Ttft => "TTFT",
-            Self::Tbot => "TBOT",
-        }
-    }
-
-    pub fn unit(self) -> &'static str {
-        match self {
-            Self::InEngine => "requests",
-            Self::Ttft | Self::Tbot => "ms",
-        }
-    }
-
-    pub(super) fn of(self, window: &Window) -> f64 {
-        match self {
-            Self::InEngine => window.in_engine(),
-            Self::Ttft => window.ttft_ms,
-            Self::Tbot => window.tbot_ms,
-        }
-    }
-}
-
-impl fmt::Display for Quantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Where a capacity comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CapacitySource {
-    Given,
-    Saturation,
-    LargestLoad,
-    IterationLaw,
-}
-
-impl fmt::Display for CapacitySource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Given => "as given",
-            Self::Saturation => "what saturated windows served",
-            Self::LargestLoad => "the largest load measured, as no window is saturated: the engine may carry more",
-            Self::IterationLaw => "from the iteration law, less headroom",
-        })
-    }
-}
-
-/// Load at which the engine counts as full, in requests/s.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Capacity {
-    pub rps: f64,
-    pub source: CapacitySource,
-}
-
-/// What the user may decide.
+/// The user's choices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     pub capacity_rps: Option<f64>,
@@ -101,13 +36,13 @@ pub struct FittedCurve {
     pub mean: Curve,
     pub low: Curve,
     pub high: Curve,
-    /// What was fitted, `(load, value)`.
+    /// The windows that were fitted, `(load, value)`.
     pub points: Vec<(f64, f64)>,
-    /// What was left out.
+    /// The windows that were left out, `(load, value)`.
     pub dropped: Vec<(f64, f64)>,
 }
 
-/// A fit, good or not: [`Report::refusals`] tells.
+/// A fit, good or not: see [`Report::refusals`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
     pub capacity: Capacity,
@@ -131,13 +66,13 @@ impl Fit {
         }
     }
 
-    /// Mean requests in the engine over load, as knots; a profile has no place for them.
+    /// Mean requests in the engine over load, as knots, for the comment above a profile.
     pub fn in_engine_text(&self) -> String {
         knots(&self.curves[0].mean)
     }
 }
 
-/// Why there is not even a fit to judge.
+/// Why there is no fit to judge.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum FitError {
     #[error(transparent)]
@@ -148,13 +83,12 @@ pub enum FitError {
 
 /// Fits the curves of one engine kind.
 ///
-/// Errors: too few windows, a frozen column, columns that contradict each other, or the solver of the quantiles.
-/// Other reasons against a fit are in its report.
-/// Source: docs/model.md, section 9.
+/// Errors: too few windows, a frozen column, columns that contradict each other, or the solver of
+/// the quantiles. Other reasons against a fit are in its report. Source: docs/model.md, section 9.
 pub fn fit(samples: &Samples, options: &Options) -> Result<Fit, FitError> {
     let windows = &samples.windows;
     let busy: Vec<&Window> = windows.iter().filter(|w| w.load_rps > 0.0).collect();
-    if busy.len() >= MIN_WINDOWS {
+    if busy.len() >= WINDOWS_MIN {
         report::frozen(&busy).map_or(Ok(()), Err)?;
         units::check(&busy)?;
     }
@@ -165,7 +99,7 @@ pub fn fit(samples: &Samples, options: &Options) -> Result<Fit, FitError> {
     let [used, dropped] = [used, dropped].map(|part| part.into_iter().map(|(window, _)| window).collect::<Vec<_>>());
     let [idle, changing, saturated] = [Dropped::Idle, Dropped::Changing, Dropped::Saturated]
         .map(|reason| drops.iter().filter(|drop| **drop == Some(reason)).count());
-    if used.len() < MIN_WINDOWS {
+    if used.len() < WINDOWS_MIN {
         return Err(Refusal::TooFew { used: used.len(), read: windows.len(), idle, changing, saturated }.into());
     }
     if let Some(refusal) = report::frozen(&used) {
@@ -176,7 +110,7 @@ pub fn fit(samples: &Samples, options: &Options) -> Result<Fit, FitError> {
     let largest = loads[loads.len() - 1];
     let largest_load = || Capacity { rps: four_digits(largest, f64::ceil), source: CapacitySource::LargestLoad };
     let capacity = known.unwrap_or_else(largest_load);
-    let wants_prior = options.prior && largest < MIN_COVERAGE_FRAC * capacity.rps;
+    let wants_prior = options.prior && largest < COVERAGE_MIN_FRAC * capacity.rps;
     let tasks = tasks(&used, capacity.rps, wants_prior.then_some(largest));
     let mut curves = Vec::new();
     for task in &tasks {
@@ -197,7 +131,7 @@ pub fn fit(samples: &Samples, options: &Options) -> Result<Fit, FitError> {
         curves: tasks.iter().zip(&curves).map(|(task, curve)| task.report(&curve.mean, &used)).collect(),
         gauges_off_frac: report::gauges_off(&used),
         growth: growth(&curves, largest),
-        hit_frac: range(used.iter().filter_map(|w| w.hit_frac)),
+        prefix_hit_frac: range(used.iter().filter_map(|w| w.prefix_hit_frac)),
         newest_s: used.iter().map(|w| w.time_s).fold(0.0, f64::max),
     };
     Ok(Fit { capacity, curves, quantile: options.quantile, report })
@@ -219,7 +153,8 @@ fn tasks(windows: &[&Window], capacity: f64, prior_above_rps: Option<f64>) -> [T
 
 /// Time in the engine, and TTFT, at the load `largest` over those without load.
 fn growth([in_engine, ttft, _]: &[FittedCurve; 3], largest: f64) -> (f64, f64) {
-    // Requests in the engine per load are the time in it, and their slope at no load is the time without load.
+    // Requests in the engine per load are the time in it, and their slope at no load is the time
+    // without load.
     let stay = in_engine.mean.value(largest) / largest / in_engine.mean.slope(0.0);
     (stay, ttft.mean.value(largest) / ttft.mean.value(0.0))
 }
@@ -232,18 +167,11 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// What saturated windows served is what the engine can do at most.
+/// The capacity that saturated windows show: the rate at which they served.
 fn saturation(windows: &[Window]) -> Option<Capacity> {
     let full = windows.iter().zip(saturated(windows)).filter(|(window, is_saturated)| *is_saturated && window.load_rps > 0.0);
     let rps = median(full.filter_map(|(window, _)| window.served_rps).collect());
     (rps > 0.0).then(|| Capacity { rps: four_digits(rps, f64::floor), source: CapacitySource::Saturation })
-}
-
-/// A load > 0 with as many digits as a measurement can mean.
-pub(super) fn four_digits(load: f64, round: fn(f64) -> f64) -> f64 {
-    let unit = 10_f64.powi(load.log10().floor() as i32 - 3);
-    // Whole numbers are exact, and so is the quotient's nearest number to its short decimal form.
-    if unit < 1.0 { round(load / unit) / (1.0 / unit).round() } else { round(load / unit) * unit }
 }
 
 fn points(windows: &[&Window], quantity: Quantity) -> Vec<Point> {
@@ -290,7 +218,8 @@ impl Task {
         }
     }
 
-    /// Mean error on windows left out of the fit: the last day, if the file spans two, or every fifth in turn.
+    /// Mean error on windows left out of the fit: the last day, if the file spans two, or every
+    /// fifth in turn.
     fn held_out(&self, windows: &[&Window]) -> f64 {
         let first = windows.iter().map(|w| w.time_s).fold(f64::MAX, f64::min);
         let last = windows.iter().map(|w| w.time_s).fold(0.0, f64::max);
@@ -299,7 +228,7 @@ impl Task {
         let folds: Vec<Vec<usize>> = if last - first >= 2.0 * DAY_S {
             vec![(0..windows.len()).filter(|&i| windows[i].time_s > last - DAY_S).collect()]
         } else {
-            (0..FOLDS).map(|fold| by_load.iter().copied().skip(fold).step_by(FOLDS).collect()).collect()
+            (0..HELD_OUT_FOLDS).map(|fold| by_load.iter().copied().skip(fold).step_by(HELD_OUT_FOLDS).collect()).collect()
         };
         let mut errors = Vec::new();
         for fold in folds {

@@ -1,37 +1,42 @@
 //! Load curves from timings of single iterations, where nobody measured the engine under load.
 //!
-//! A benchmark gives the time of one decode iteration over the batch, `d(B)`, and of one prompt, `P`. Prompts interrupt decoding,
-//! so at load `L` tokens come every `t = d(B) / (1 - L P)`, and by Little's law the batch is `B = L o t` for outputs of `o` tokens. Hence
+//! A benchmark gives the time of one decode iteration over the batch, `d(B)`, and of one prompt,
+//! `P`. Prompts interrupt decoding, so at load `L` tokens come every `t = d(B) / (1 - L P)`, and by
+//! Little's law the batch is `B = L o t` for outputs of `o` tokens. Hence
 //!
 //! ```text
 //! L = B / (o d(B) + B P)      TBOT = d(B) / (1 - L P)      TTFT = P + L P^2 / (2 (1 - L P)) + d(B) / 2
 //! ```
 //!
-//! where TTFT is the prompt itself, the wait for other prompts (Pollaczek and Khinchine, equal lengths) and for the iteration that runs.
-//! The largest batch measured bounds the load. Waiting for a free place in the batch is left out; hence the headroom. What is not
-//! in the timings is not in the curves: scheduling, chunked prompts, long contexts, other kernels. They are shapes to start from.
+//! where TTFT is the prompt itself, the wait for other prompts (Pollaczek and Khinchine, equal
+//! lengths) and for the iteration that runs. The largest batch measured bounds the load. The law
+//! leaves out the wait for a free place in the batch, and the profile keeps headroom for it. It
+//! leaves out whatever the timings lack: scheduling, chunked prompts, long contexts, other kernels.
+//! Derived curves are shapes to start from.
 
 use std::fmt::{self, Write};
 
 use thiserror::Error;
 
-use super::fitting::{Capacity, CapacitySource, four_digits};
 use super::report::{Agreement, agreement, violations};
+use super::types::{Capacity, CapacitySource, four_digits};
 use crate::fit::input::table;
 use crate::fit::input::table::{Column, TableErrors};
 use crate::fit::regression::convex::{Basis, Fitted, Point, mean};
 use crate::model::{Curve, Profile};
 
-/// Share of the law's capacity that is planned with: near it requests wait for a place in the batch, which the law leaves out.
+/// Share of the law's capacity that goes into the profile. Closer to it requests wait for a place
+/// in the batch, which the law leaves out.
 const CAPACITY_FRAC: f64 = 0.95;
 
-/// Mean error beyond which timings and their curve are two things.
-const MAX_ERROR_FRAC: f64 = 0.15;
+/// Largest mean difference between timings and their curve, as a share. Timings that differ more
+/// follow no convex curve.
+const ERROR_MAX_FRAC: f64 = 0.15;
 
-/// Points of the law that the curves are fitted to.
+/// Number of points of the law that the curves are fitted to: enough for a smooth curve.
 const LAW_POINTS: usize = 200;
 
-/// One row is one timing; a row may time a prompt, an iteration, or both.
+/// Columns of a table of timings. A row may time a prompt, an iteration, or both.
 const COLUMNS: [Column; 4] = [
     Column { name: "batch", required: true, range: (1.0, 1e6), wanted: "the number of sequences in the batch" },
     Column { name: "prompt_tokens", required: true, range: (1.0, 1e9), wanted: "the length of each prompt in tokens" },
@@ -68,15 +73,15 @@ pub struct Workload {
     /// At least 1.
     pub output_tokens: f64,
     /// Share of prompt tokens found in the prefix cache, 0 to below 1.
-    pub hit_frac: f64,
+    pub prefix_hit_frac: f64,
 }
 
-/// Why timings give no curves.
+/// Why timings make no curves.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum IterationError {
     #[error("{column} is timed at {distinct} values of {over}, wanted {wanted} at least")]
     TooFew { column: &'static str, over: &'static str, distinct: usize, wanted: usize },
-    #[error("{column} is off its curve by {:.1} % on average, wanted {:.0} % at most", 100.0 * error_frac, 100.0 * MAX_ERROR_FRAC)]
+    #[error("{column} is off its curve by {:.1} % on average, wanted {:.0} % at most", 100.0 * error_frac, 100.0 * ERROR_MAX_FRAC)]
     Error { column: &'static str, error_frac: f64 },
     #[error("prompts of {tokens} tokens to compute are outside the timed lengths, {least} to {most}")]
     PromptLength { tokens: f64, least: f64, most: f64 },
@@ -95,7 +100,7 @@ pub struct Derived {
     pub in_engine: Curve,
     pub ttft_ms: Curve,
     pub tbot_ms: Curve,
-    /// What the law says, `(load, value)`, for the three curves.
+    /// Points of the law, `(load, value)`, for the three curves.
     pub law: [Vec<(f64, f64)>; 3],
     decode_agreement: Agreement,
     prefill_agreement: Agreement,
@@ -107,11 +112,12 @@ pub struct Derived {
 
 /// Derives load curves for `workload`.
 ///
-/// Errors: timings that are too few, that no convex curve describes, or that do not reach the prompt length.
+/// Errors: timings that are too few, that no convex curve describes, or that do not reach the
+/// prompt length.
 pub fn derive(iterations: &Iterations, workload: Workload) -> Result<Derived, IterationError> {
     let (decode, decode_agreement) = timing(&iterations.decode, ("iteration_ms", "batch", 4))?;
     let (prefill, prefill_agreement) = timing(&iterations.prefill, ("prefill_ms", "prompt_tokens, alone in the batch,", 3))?;
-    let tokens = workload.prompt_tokens * (1.0 - workload.hit_frac);
+    let tokens = workload.prompt_tokens * (1.0 - workload.prefix_hit_frac);
     let range = |pairs: &[(f64, f64)]| pairs.iter().fold((f64::MAX, 0.0_f64), |(a, b), p| (a.min(p.0), b.max(p.0)));
     let (least, most) = range(&iterations.prefill);
     if !(least..=most).contains(&tokens) {
@@ -181,7 +187,7 @@ fn timing(
     let largest = places[places.len() - 1];
     let fitted = mean(&points, &Basis::at(&places, true)).fitted;
     let agreement = agreement(&points, &fitted.curve(), (0.0, largest));
-    match agreement.error_frac.filter(|error| *error > MAX_ERROR_FRAC) {
+    match agreement.error_frac.filter(|error| *error > ERROR_MAX_FRAC) {
         Some(error_frac) => Err(IterationError::Error { column, error_frac }),
         None => Ok((fitted, agreement)),
     }
@@ -203,13 +209,13 @@ impl Derived {
 impl fmt::Display for Derived {
     /// Lines without a line break at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Workload { prompt_tokens, output_tokens, hit_frac } = self.workload;
+        let Workload { prompt_tokens, output_tokens, prefix_hit_frac } = self.workload;
         let percent = |share: Option<f64>| share.map_or(0.0, |share| 100.0 * share);
         writeln!(f, "DERIVED, not measured under load: iteration timings and the iteration law (docs/model.md, section 9)")?;
         writeln!(
             f,
             "requests: {prompt_tokens} prompt tokens, {output_tokens} output tokens, {:.0} % prefix hits",
-            100.0 * hit_frac
+            100.0 * prefix_hit_frac
         )?;
         writeln!(
             f,
@@ -240,7 +246,7 @@ impl fmt::Display for Derived {
 mod tests {
     use super::*;
 
-    const WORK: Workload = Workload { prompt_tokens: 1_000.0, output_tokens: 200.0, hit_frac: 0.0 };
+    const WORK: Workload = Workload { prompt_tokens: 1_000.0, output_tokens: 200.0, prefix_hit_frac: 0.0 };
 
     fn affine() -> Iterations {
         let decode = [1.0, 2.0, 8.0, 16.0, 32.0, 64.0].map(|b| (b, 30.0 + 0.3 * b)).to_vec();

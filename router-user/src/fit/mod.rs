@@ -1,12 +1,15 @@
-//! Latency profiles from measurements: windows of an engine at known loads become convex curves with a report.
+//! Latency profiles from measurements: windows of an engine at known loads become convex curves
+//! with a report.
 //!
 //! ```text
-//! SAMPLES.csv -> table -> samples -> units -> fitting -> profile text, plot
-//!                                              |-> regression (nnls), quantile (HiGHS), prior, report
-//! TABLE.csv   -> table -> iteration -----------^        batch and prompt timings instead of loads
+//! a running fleet -> recording -> SAMPLES.csv
+//! SAMPLES.csv -> input -> units -> fitting -> report, profile_text, plot
+//!                                     |-> regression: convex (nnls), quantile (HiGHS), prior
+//! TABLE.csv   -> input -> iteration --^    timings of batches and prompts in place of loads
 //! ```
 //!
-//! Everything but `quantile`, which calls a solver, is pure. docs/model.md, section 9, has the mathematics and the limits.
+//! `types` has the words that these share. Everything is pure but `regression::quantile`, which
+//! calls a solver. docs/model.md, section 9, has the mathematics and the limits.
 
 mod fitting;
 pub(crate) mod input;
@@ -15,9 +18,10 @@ mod plot;
 mod profile_text;
 pub(crate) mod regression;
 mod report;
+mod types;
 mod units;
 
-pub use fitting::{Capacity, CapacitySource, Fit, FitError, FittedCurve, Options, Quantity, fit};
+pub use fitting::{Fit, FitError, FittedCurve, Options, fit};
 pub use input::recording::{HEADER, Moment, Recorded, Recording, Tokens};
 pub use input::samples::{COLUMNS, Dropped, Samples, Window};
 pub use input::table::{Column, Mistake, TableErrors};
@@ -25,4 +29,5 @@ pub use iteration::{Derived, IterationError, Iterations, Workload, derive};
 pub use plot::{Panel, Plot};
 pub use profile_text::profile_text;
 pub use regression::quantile::QuantileError;
-pub use report::{Agreement, BANDS, CurveReport, Refusal, Report};
+pub use report::{Agreement, CurveReport, Refusal, Report};
+pub use types::{BANDS, Capacity, CapacitySource, Quantity};

@@ -1,4 +1,5 @@
-//! A fit as a picture: points, curve, quantile band, load bands and capacity, as SVG.
+//! A fit as a picture: points, curve, quantile band, load bands and capacity. The crate `plotters`
+//! draws it as SVG.
 
 use std::io;
 
@@ -9,11 +10,12 @@ use plotters::prelude::*;
 
 use super::fitting::{Fit, FittedCurve};
 use super::iteration::Derived;
-use super::report::BANDS;
+use super::types::BANDS;
 use crate::model::Curve;
 
-/// Points drawn in one panel; of more, every so many are: they only hide each other.
-const MAX_POINTS: usize = 3_000;
+/// Most points drawn in one panel. Of more, every second, third, ... is drawn: further ones would
+/// only hide each other.
+const POINTS_MAX: usize = 3_000;
 
 /// Size of one panel and of the title above all of them, in pixels.
 const PANEL: (u32, u32) = (410, 420);
@@ -25,7 +27,8 @@ const LOAD_AXIS_FRAC: f64 = 1.1;
 /// Room above the highest value, as a share of it.
 const VALUE_AXIS_FRAC: f64 = 1.08;
 
-/// A family that every viewer has; with the SVG backend alone, text is measured by estimate and no font is read.
+/// Font family that every viewer has. With the SVG backend alone, plotters estimates the size of
+/// text and reads no font.
 const FONT: &str = "sans-serif";
 
 const MEAN: RGBColor = RGBColor(194, 65, 12);
@@ -33,7 +36,7 @@ const BAND: RGBColor = RGBColor(251, 146, 60);
 const POINT: RGBColor = RGBColor(29, 78, 216);
 const LEFT_OUT: RGBColor = RGBColor(100, 116, 139);
 const CAPACITY: RGBColor = RGBColor(17, 17, 17);
-/// One for each of [`BANDS`], from low load to high.
+/// Background of each of [`BANDS`], from low load to high.
 const LOAD_BANDS: [RGBColor; BANDS.len()] = [RGBColor(248, 250, 252), RGBColor(241, 245, 249), RGBColor(226, 232, 240)];
 
 /// One quantity over load.
@@ -48,11 +51,11 @@ pub struct Panel {
     pub dropped: Vec<(f64, f64)>,
     pub mean: Curve,
     pub band: Option<(Curve, Curve)>,
-    /// Where the axis ends to speak of: capacity, or the largest value.
+    /// End of the curve: capacity, or the largest value measured.
     pub end: f64,
     /// Whether `end` is a capacity, which load bands are shares of.
     pub is_capacity: bool,
-    /// Where measurement ends and continuation begins.
+    /// Load at which measurement ends and continuation begins.
     pub known: f64,
 }
 
@@ -61,7 +64,7 @@ pub struct Panel {
 pub struct Plot {
     pub title: String,
     pub subtitle: String,
-    /// What points and band are, for the legend.
+    /// Names of points and band in the legend.
     pub points_name: String,
     pub band_name: Option<String>,
     pub panels: Vec<Panel>,
@@ -197,7 +200,7 @@ impl Panel {
     fn draw_points(&self, axes: &mut Axes<'_, '_>, plot: &Plot, (load_max, value_max): (f64, f64)) -> Drawn {
         let filled = POINT.mix(0.55).filled();
         let hollow = LEFT_OUT.stroke_width(1);
-        let thin = |points: &[(f64, f64)]| points.len().div_ceil(MAX_POINTS).max(1);
+        let thin = |points: &[(f64, f64)]| points.len().div_ceil(POINTS_MAX).max(1);
         let points = self.points.iter().step_by(thin(&self.points));
         axes.draw_series(points.map(|&point| Circle::new(point, 3, filled)))?
             .label(&plot.points_name)
@@ -243,7 +246,8 @@ impl Panel {
         Ok(())
     }
 
-    /// Where the axes end. Points that were left out do not count: a growing queue would flatten everything else.
+    /// Where the axes end. Points that were left out do not count: a growing queue would flatten
+    /// everything else.
     fn axis_ends(&self) -> (f64, f64) {
         let band = self.band.as_ref().map(|(_, high)| high.value(self.known.min(self.end)));
         let curves = band.into_iter().chain([self.mean.value(self.end)]);

@@ -1,10 +1,11 @@
-//! A profile as a section of a configuration, with where it comes from.
+//! A profile as a section of a configuration, with its origin as a comment.
 
 use std::fmt::Write;
 
 use crate::model::{Curve, Profile};
 
-/// The section `[profile.NAME]`, under the lines of `origin` as comments. The configuration reader gives back an equal profile.
+/// The section `[profile.NAME]`, under the lines of `origin` as comments. The configuration reader
+/// gives back an equal profile.
 pub fn profile_text(profile: &Profile, origin: &str) -> String {
     let mut text = String::new();
     for line in origin.lines() {

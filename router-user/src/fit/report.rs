@@ -1,42 +1,43 @@
-//! How good a fit is, in figures, and the bounds beyond which it is none.
+//! How good a fit is, in figures, and the bounds beyond which it is refused.
 
 use std::fmt;
 
 use thiserror::Error;
 
-use super::fitting::{Capacity, CapacitySource, Quantity};
+use super::types::{BANDS, Capacity, CapacitySource, Quantity};
 use crate::fit::input::samples::Window;
 use crate::fit::regression::convex::Point;
 use crate::model::Curve;
 
-/// Steady windows below which no curve is told from noise.
-pub(super) const MIN_WINDOWS: usize = 12;
+/// Fewest steady windows: with fewer, noise cannot be told from a curve.
+pub(super) const WINDOWS_MIN: usize = 12;
 
-/// Share of capacity that the measured loads must reach; below it physics fills the gap, if it is allowed to.
-pub(super) const MIN_COVERAGE_FRAC: f64 = 0.7;
+/// Share of capacity that the measured loads must reach. Below it, `--prior` lets physics fill the
+/// gap.
+pub(super) const COVERAGE_MIN_FRAC: f64 = 0.7;
 
-/// Windows wanted below half of capacity: without them the latency of an engine with little load, which most engines have, is a guess.
-const MIN_LOW_WINDOWS: usize = 3;
+/// Fewest windows below half of capacity. Most engines have little load most of the time, and
+/// without such windows their latency is a guess.
+const LOW_WINDOWS_MIN: usize = 3;
 
-/// Mean error in the band of highest load that was measured, beyond which the curve misses the part that matters.
-const MAX_TOP_ERROR_FRAC: f64 = 0.15;
+/// Largest mean error in the highest band of load that was measured. Plans are decided there: a
+/// curve that is further off there is refused.
+const TOP_ERROR_MAX_FRAC: f64 = 0.15;
 
-/// Time in the engine at the largest load over that without load, below which the largest load is not taken for the
-/// capacity. An engine that shares itself among its requests takes `1 / (1 - utilisation)` times as long: below
-/// twice, less than half of it is in use.
+/// Time in the engine at the largest load over that without load, below which the largest load is
+/// not taken for the capacity. An engine that shares itself among its requests takes `1 / (1 -
+/// utilisation)` times as long: below twice, less than half of it is in use.
 const STAY_GROWTH_MIN: f64 = 2.0;
 
-/// The same for TTFT: an engine of few places is full, and its requests wait, long before it gets slower.
+/// The same for TTFT: an engine of few places is full, and its requests wait, long before it gets
+/// slower.
 const TTFT_GROWTH_MIN: f64 = 4.0;
-
-/// Bounds of the load bands, as shares of capacity.
-pub const BANDS: [(f64, f64); 3] = [(0.0, 0.5), (0.5, 0.8), (0.8, 1.0)];
 
 /// Why a fit must not be used.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Refusal {
     #[error(
-        "{used} steady windows are left of {read} ({idle} are idle, {changing} changing, {saturated} saturated), wanted {MIN_WINDOWS} at least"
+        "{used} steady windows are left of {read} ({idle} are idle, {changing} changing, {saturated} saturated), wanted {WINDOWS_MIN} at least"
     )]
     TooFew { used: usize, read: usize, idle: usize, changing: usize, saturated: usize },
     #[error("{column} is {value} in all {windows} windows: a counter that stands still, not a measurement")]
@@ -44,11 +45,11 @@ pub enum Refusal {
     #[error(
         "the largest steady load, {largest_rps:.4} requests/s, is {:.0} % of the capacity {capacity_rps}, wanted {:.0} % at least: measure higher loads, or let physics fill the gap with --prior",
         100.0 * largest_rps / capacity_rps,
-        100.0 * MIN_COVERAGE_FRAC
+        100.0 * COVERAGE_MIN_FRAC
     )]
     Coverage { largest_rps: f64, capacity_rps: f64 },
     #[error(
-        "{low} of {used} windows are below half of the capacity {capacity_rps}, wanted {MIN_LOW_WINDOWS} at least: measure lower loads too"
+        "{low} of {used} windows are below half of the capacity {capacity_rps}, wanted {LOW_WINDOWS_MIN} at least: measure lower loads too"
     )]
     Spread { low: usize, used: usize, capacity_rps: f64 },
     #[error(
@@ -56,7 +57,7 @@ pub enum Refusal {
         100.0 * error_frac,
         100.0 * band.0,
         100.0 * band.1,
-        100.0 * MAX_TOP_ERROR_FRAC
+        100.0 * TOP_ERROR_MAX_FRAC
     )]
     TopBand { quantity: Quantity, error_frac: f64, band: (f64, f64) },
     #[error(
@@ -78,9 +79,9 @@ fn remedy_text(remedy: Option<&str>) -> String {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Agreement {
     pub points: usize,
-    /// Share of the variance that the curve explains; none if there is no variance.
+    /// Share of the variance that the curve explains; `None` without variance.
     pub r2: Option<f64>,
-    /// Mean of |measured - curve| / measured; none without points.
+    /// Mean of |measured - curve| / measured; `None` without points.
     pub error_frac: Option<f64>,
 }
 
@@ -91,9 +92,11 @@ pub struct CurveReport {
     pub all: Agreement,
     /// By [`BANDS`].
     pub bands: [Agreement; 3],
-    /// Largest fall of the means of ten groups of points, in order of load, as a share of the mean before it: what the fit had to bend.
+    /// Largest fall from one of ten groups of points to the next in order of load, by their means,
+    /// as a share of the mean before it. The curve cannot fall.
     pub fall_frac: f64,
-    /// Largest rise of a group's mean above the line through its neighbours, as a share of it.
+    /// Largest rise of a group's mean above the line through its neighbours, as a share of it. The
+    /// curve is convex.
     pub bulge_frac: f64,
     /// Mean error on windows that the curve was not fitted on.
     pub held_out_frac: f64,
@@ -113,31 +116,32 @@ pub struct Report {
     /// Load above which the curves come from physics alone.
     pub prior_above_rps: Option<f64>,
     pub curves: Vec<CurveReport>,
-    /// Requests in the engine by its gauges over those by Little's law, less 1, over all windows. `None` where the
-    /// file has no time in the engine, and the gauges stand alone.
+    /// Requests in the engine by its gauges over those by Little's law, less 1, over all windows.
+    /// `None` where the file has no time in the engine, and the gauges stand alone.
     pub gauges_off_frac: Option<f64>,
-    /// Time in the engine, and TTFT, at the largest load over those without load, by the fitted curves.
+    /// Time in the engine, and TTFT, at the largest load over those without load, by the fitted
+    /// curves.
     pub growth: (f64, f64),
-    pub hit_frac: Option<(f64, f64)>,
+    pub prefix_hit_frac: Option<(f64, f64)>,
     /// Start of the newest window, as in the file.
     pub newest_s: f64,
 }
 
 impl Report {
-    /// Every reason against the fit.
+    /// All reasons against the fit.
     pub fn refusals(&self) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         let capacity_rps = self.capacity.rps;
-        if self.loads_rps.2 < MIN_COVERAGE_FRAC * capacity_rps && self.prior_above_rps.is_none() {
+        if self.loads_rps.2 < COVERAGE_MIN_FRAC * capacity_rps && self.prior_above_rps.is_none() {
             refusals.push(Refusal::Coverage { largest_rps: self.loads_rps.2, capacity_rps });
         }
         let low = self.curves.iter().map(|curve| curve.bands[0].points).min().unwrap_or(0);
-        if low < MIN_LOW_WINDOWS {
+        if low < LOW_WINDOWS_MIN {
             refusals.push(Refusal::Spread { low, used: self.used, capacity_rps });
         }
         for curve in &self.curves {
             let top = BANDS.into_iter().zip(curve.bands).rev().find_map(|(band, agreement)| Some((band, agreement.error_frac?)));
-            if let Some((band, error_frac)) = top.filter(|(_, error)| *error > MAX_TOP_ERROR_FRAC) {
+            if let Some((band, error_frac)) = top.filter(|(_, error)| *error > TOP_ERROR_MAX_FRAC) {
                 refusals.push(Refusal::TopBand { quantity: curve.quantity, error_frac, band });
             }
         }
@@ -162,7 +166,8 @@ pub(super) fn agreement(points: &[Point], curve: &Curve, (lower, upper): (f64, f
     Agreement { points: points.len(), r2: (total > 0.0).then(|| 1.0 - left / total), error_frac }
 }
 
-/// How far points are from rising, and from rising ever faster: [`CurveReport::fall_frac`] and [`CurveReport::bulge_frac`].
+/// How far points are from rising, and from rising ever faster: [`CurveReport::fall_frac`] and
+/// [`CurveReport::bulge_frac`].
 pub(super) fn violations(points: &[Point]) -> (f64, f64) {
     const GROUPS: usize = 10;
     let mut points = points.to_vec();
@@ -189,7 +194,7 @@ pub(super) fn gauges_off(windows: &[&Window]) -> Option<f64> {
     (law > 0.0).then(|| gauges / law - 1.0)
 }
 
-/// A column that shows the same value in every window.
+/// The refusal for a column with the same value in every window, if there is one.
 pub(super) fn frozen(windows: &[&Window]) -> Option<Refusal> {
     type Column = (&'static str, fn(&Window) -> f64);
     let stands = |(column, read): Column| {
@@ -201,7 +206,7 @@ pub(super) fn frozen(windows: &[&Window]) -> Option<Refusal> {
     columns.into_iter().find_map(stands)
 }
 
-/// A share in percent; a dash for none.
+/// A share in percent, or a dash.
 fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share))
 }
@@ -238,7 +243,7 @@ impl fmt::Display for Report {
             Some(off) => write!(f, "\nin engine: by Little's law; running + waiting differ by {:+.1} %", 100.0 * off)?,
             None => write!(f, "\nin engine: by running + waiting, which nothing confirms for want of e2e_ms or output_tokens")?,
         }
-        match self.hit_frac {
+        match self.prefix_hit_frac {
             Some((least, most)) => write!(f, "\nprefix hits: {:.0} to {:.0} % of prompt tokens", 100.0 * least, 100.0 * most),
             None => write!(f, "\nprefix hits: not recorded"),
         }

@@ -1,4 +1,5 @@
-//! Whether the columns of a sample file agree with each other, and the unit mistake that explains it where they do not. Pure.
+//! Whether the columns of a sample file agree with each other, and the unit mistake that explains
+//! it where they do not. Pure.
 //!
 //! Three identities tie the columns together, whatever the engine:
 //!
@@ -8,34 +9,36 @@
 //! served_rps = load_rps                                   in a steady window
 //! ```
 //!
-//! A column in another unit breaks one of them by a factor of 60 or of 1,000. The mistake is found by trying: the
-//! fewest columns whose conversion makes every identity hold.
+//! A column in another unit breaks one of them by a factor of 60 or of 1,000. The mistake is found
+//! by trying: the fewest columns whose conversion makes every identity hold.
 
 use super::report::Refusal;
 use crate::fit::input::samples::{Window, falls_short};
 use crate::fit::regression::convex::median;
 
-/// Factor between `e2e_ms` and its parts, in the middle window. Both come from the same requests; what is left for
-/// noise are requests that begin in one window and end in the next.
+/// Factor between `e2e_ms` and its parts, in the middle window. Both come from the same requests;
+/// what is left for noise are requests that begin in one window and end in the next.
 const PARTS_FACTOR: f64 = 1.25;
 
-/// Factor between the gauges and Little's law over all windows, where nothing else confirms the latencies. Gauges
-/// are read at moments: on real engines single windows are off by up to half.
+/// Factor between the gauges and Little's law over all windows, where nothing else confirms the
+/// latencies. Gauges are read at moments: on real engines single windows are off by up to half.
 const GAUGES_FACTOR: f64 = 1.5;
 
-/// The same where `output_tokens` confirm `e2e_ms`: then the gauges only have to show that all latencies, or the
-/// loads, are not in another unit.
+/// The same where `output_tokens` confirm `e2e_ms`: then the gauges only have to show that all
+/// latencies, or the loads, are not in another unit.
 const GAUGES_FACTOR_CONFIRMED: f64 = 4.0;
 
-/// Factor between what arrived and what was served, over all windows. An overload of this size is no unit.
+/// Factor between what arrived and what was served, over all windows. An overload of this size is
+/// no unit.
 const SERVED_FACTOR: f64 = 10.0;
 
-/// A first token takes an iteration of the engine at least, as every other token does. Below this part of `tbot_ms`,
-/// `ttft_ms` is in another unit.
+/// A first token takes an iteration of the engine at least, as every other token does. Below this
+/// part of `tbot_ms`, `ttft_ms` is in another unit.
 const TTFT_PER_TBOT_MIN: f64 = 0.2;
 
-/// Longest mean output, in tokens, that is believed where the file has neither `e2e_ms` nor `output_tokens`, and the
-/// latencies and Little's law together imply one. Latencies in seconds imply a thousand times the true length.
+/// Longest mean output, in tokens, that is believed where the file has neither `e2e_ms` nor
+/// `output_tokens`, and the latencies and Little's law together imply one. Latencies in seconds
+/// imply a thousand times the true length.
 const IMPLIED_OUTPUT_TOKENS_MAX: f64 = 20_000.0;
 
 /// Windows that keep up with their load, from which on those that do not are not looked at.
@@ -56,9 +59,10 @@ type Units = [usize; COLUMNS.len()];
 
 /// Looks for columns that contradict each other.
 ///
-/// `windows` are all that had requests. Windows that could not keep up with their load count only where there are no
-/// others. Says nothing for want of `e2e_ms` and `output_tokens` unless the latencies are beyond belief.
-/// Errors: the contradiction, and the conversion that resolves it, if there is one.
+/// `windows` are all that had requests. Windows that could not keep up with their load count only
+/// where there are no others. Says nothing for want of `e2e_ms` and `output_tokens` unless the
+/// latencies are beyond belief. Errors: the contradiction, and the conversion that resolves it, if
+/// there is one.
 pub(super) fn check(windows: &[&Window]) -> Result<(), Refusal> {
     let steady: Vec<&Window> = windows.iter().copied().filter(|w| !falls_short(w)).collect();
     let windows = if steady.len() < STEADY_WINDOWS_MIN { windows } else { &steady };
@@ -177,7 +181,8 @@ mod tests {
 
     const OUTPUT_TOKENS: f64 = 150.0;
 
-    /// Windows of an engine at rising loads; gauges are off by up to half, now to one side and now to the other.
+    /// Windows of an engine at rising loads; gauges are off by up to half, now to one side and now
+    /// to the other.
     fn windows(change: impl Fn(&mut Window)) -> Vec<Window> {
         let window = |index: u32| {
             let load_rps = 0.5 * f64::from(index + 1);
@@ -186,7 +191,7 @@ mod tests {
             let gauges = load_rps * e2e_ms / 1e3 * if index.is_multiple_of(2) { 0.55 } else { 1.45 };
             let (served_rps, e2e_ms) = (Some(load_rps), Some(e2e_ms));
             let (time_s, window_s, output_tokens) = (60.0 * f64::from(index), Some(60.0), Some(OUTPUT_TOKENS));
-            let (hit_frac, load_change_frac) = (None, None);
+            let (prefix_hit_frac, load_change_frac) = (None, None);
             let mut window = Window {
                 time_s,
                 load_rps,
@@ -197,7 +202,7 @@ mod tests {
                 served_rps,
                 e2e_ms,
                 output_tokens,
-                hit_frac,
+                prefix_hit_frac,
                 load_change_frac,
             };
             change(&mut window);

@@ -44,7 +44,7 @@ pub struct Class {
     /// Mean output length, in tokens.
     pub output_tokens: f64,
     /// Share of the prompt's tokens that a request finds in the prefix cache of the engine it is sent to, 0 to 1.
-    pub hit_share: f64,
+    pub prefix_hit_frac: f64,
     /// Load that one request is, in requests of the kind that profiles were measured with; > 0.
     pub work: f64,
     /// What a ms of TTFT (and of network), and a ms of decoding, count for in the objective; >= 0.
@@ -68,7 +68,7 @@ impl Default for Class {
             model: String::new(),
             prompt_tokens: 0.0,
             output_tokens: 0.0,
-            hit_share: 0.0,
+            prefix_hit_frac: 0.0,
             work: 1.0,
             ttft_weight: 1.0,
             decode_weight: 1.0,

@@ -37,13 +37,13 @@ impl WorkLaw {
         let time_ms = |prompt: f64, output: f64| {
             prompt * self.prompt_token_ms + output * (self.base_ms / self.max_batch + self.sequence_ms)
         };
-        let uncached = class.prompt_tokens * (1.0 - class.hit_share);
+        let uncached = class.prompt_tokens * (1.0 - class.prefix_hit_frac);
         time_ms(uncached, class.output_tokens) / time_ms(self.prompt_tokens, self.output_tokens)
     }
 
     /// What a request of `class` loses, in ms, that comes to an engine without its prefix: the prefill of what was cached.
     pub fn cached_prefill_ms(&self, class: &Class) -> f64 {
-        class.prompt_tokens * class.hit_share * self.prompt_token_ms
+        class.prompt_tokens * class.prefix_hit_frac * self.prompt_token_ms
     }
 }
 

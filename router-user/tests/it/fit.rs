@@ -1,4 +1,5 @@
-//! Profiles from generated measurements against the truth they were generated from, and the command as scripts see it.
+//! Profiles from generated measurements against the truth they were generated from, and the command
+//! as scripts see it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -52,7 +53,8 @@ impl Law {
         load * (Self::ttft_ms(load) + 200.0 * Self::tbot_ms(load)) / 1e3
     }
 
-    /// `n` windows at loads spread over `from` to `to` of capacity, each value off by `noise`, relative.
+    /// `n` windows at loads spread over `from` to `to` of capacity, each value off by `noise`,
+    /// relative.
     fn samples(seed: u64, n: usize, noise: f64, (from, to): (f64, f64)) -> String {
         let mut dice = Dice(seed);
         let mut text = HEADER.to_owned();
@@ -299,7 +301,8 @@ fn a_file_in_other_units_is_refused_and_the_units_are_named() {
 
 #[test]
 fn of_several_days_the_last_is_held_out() {
-    // The last of three days is a third slower: what is held out shows it, while every fifth window in turn would not.
+    // The last of three days is a third slower: what is held out shows it, while every fifth window
+    // in turn would not.
     let options = Options { capacity_rps: Some(Law::CAPACITY), ..OPTIONS };
     let text = |spacing: f64| {
         let samples = Law::samples(3, 90, 0.02, (0.02, 0.99));

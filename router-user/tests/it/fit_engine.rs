@@ -1,4 +1,5 @@
-//! A continuous-batching engine under virtual time, to measure windows of and to know the truth about.
+//! A continuous-batching engine under virtual time, to measure windows of and to know the truth
+//! about.
 
 use std::collections::VecDeque;
 use std::f64::consts::TAU;

@@ -1,4 +1,5 @@
-//! Asking engines for their signals, over real sockets: where they keep them, and what one that hangs or floods costs.
+//! Asking engines for their signals, over real sockets: where they keep them, and what one that
+//! hangs or floods costs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

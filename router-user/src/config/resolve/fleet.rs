@@ -136,7 +136,7 @@ impl<'a> Resolver<'a, '_> {
             model: raw.model.as_ref()?.value.clone(),
             prompt_tokens: or(&raw.prompt_tokens, &PROMPT_TOKENS),
             output_tokens: value(&raw.output_tokens)?,
-            hit_share: or(&raw.hit_share, &HIT_SHARE),
+            prefix_hit_frac: or(&raw.hit_share, &HIT_SHARE),
             work: 1.0,
             ttft_weight: or(&raw.ttft_weight, &TTFT_WEIGHT),
             decode_weight: or(&raw.decode_weight, &DECODE_WEIGHT),

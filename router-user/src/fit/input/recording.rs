@@ -1,24 +1,27 @@
-//! From counters that only grow to windows: what `ilb profile record` writes and `ilb profile fit` reads. Pure.
+//! Windows from counters: what `ilb profile record` writes and `ilb profile fit` reads. Pure.
 
 use crate::probe::{EngineSignals, PrefixCache, Timings};
 
-/// Header of the file; `engine` says whose window a row is, and is not fitted.
+/// Header of the file. The column `engine` names the engine of a row, and is not fitted.
 pub const HEADER: &str =
     "time_s,engine,load_rps,running,waiting,ttft_ms,tbot_ms,window_s,served_rps,e2e_ms,output_tokens,hit_frac,load_change_frac";
 
-/// Standard deviations by which counts may differ before they count as two loads.
+/// Standard deviations by which two counts of one Poisson process may differ before they are taken
+/// for two loads.
 const COUNTING_SIGMAS: f64 = 3.0;
 
-/// A pause between two moments of more than this part of a window leaves a gap in which the gauges are not known.
-const LONGEST_PAUSE_FRAC: f64 = 0.6;
+/// Longest pause between two moments, as a share of a window. During a longer one the gauges are
+/// not known, and the window is left out.
+const PAUSE_MAX_FRAC: f64 = 0.6;
 
-/// What was counted of one engine until one moment.
+/// The counters of one engine at one moment.
 ///
-/// `ttft`, `tokens` and `e2e` are counters as their owner keeps them: each only grows, so that one that falls shows a
-/// restart. A difference of two of them may fall at any time, and is taken per window only.
+/// `ttft`, `tokens` and `e2e` are counters as their owner keeps them. Each only grows, so that a
+/// counter that falls shows a restart. The difference of two counters may fall at any time, and is
+/// taken over whole windows only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// In s, of any clock that does not jump.
+    /// Time in s, by any clock that does not jump.
     pub at_s: f64,
     pub running: f64,
     pub waiting: f64,
@@ -29,15 +32,15 @@ pub struct Moment {
     pub prefix: Option<PrefixCache>,
 }
 
-/// How output tokens are counted. Counters of different owners are not compared.
+/// Counters of output tokens. Counters of different owners are not compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tokens {
-    /// By the engine: the gaps between the tokens of a request, each timed.
+    /// The engine times each gap between two tokens of a request.
     Gaps(Timings),
-    /// By the engine: of each request that ended, the mean gap. The number of tokens is not known.
+    /// The engine adds the mean gap of each request that ended. The number of tokens is not known.
     MeanGaps(Timings),
-    /// By the data plane: one event of the stream for a token, the first included. The gaps fill the time between the
-    /// first token and the end.
+    /// The data plane counts events, one for each token, the first included. The gaps fill the time
+    /// between the first token and the end.
     Events { count: f64, e2e: Timings },
 }
 
@@ -53,8 +56,9 @@ pub struct Recorded {
     pub output_tokens: Option<f64>,
     pub served_rps: Option<f64>,
     pub e2e_ms: Option<f64>,
-    pub hit_frac: Option<f64>,
-    /// Change of the load within the window, or since the one right before it, beyond what counting a steady load shows.
+    pub prefix_hit_frac: Option<f64>,
+    /// Change of the load within the window, or since the one right before it, beyond what counting
+    /// a steady load shows.
     pub load_change_frac: f64,
 }
 
@@ -79,11 +83,11 @@ struct Open {
 }
 
 impl Moment {
-    /// By an engine's own account; `None` if it does not tell all that a window needs.
+    /// The moment by the engine's own metrics; `None` if they lack something that a window needs.
     pub fn of(at_s: f64, signals: &EngineSignals) -> Option<Self> {
         let (running, waiting, ttft, gaps) = (signals.running?, signals.waiting?, signals.ttft?, signals.itl?);
         let tokens = if signals.family.times_requests() { Tokens::MeanGaps(gaps) } else { Tokens::Gaps(gaps) };
-        // Who waits has arrived and has no token yet.
+        // A request that waits has arrived and has no token yet.
         let arrivals = ttft.count + waiting;
         Some(Self { at_s, running, waiting, arrivals, ttft, tokens, e2e: signals.e2e, prefix: signals.prefix })
     }
@@ -101,7 +105,8 @@ impl Moment {
         self.at_s > before.at_s && has_grown(self.ttft, before.ttft) && tokens
     }
 
-    /// Mean time between tokens in s, and mean tokens of a request, since `before`; `None` without tokens.
+    /// Mean time between tokens in s, and mean tokens of a request, since `before`; `None` without
+    /// tokens.
     fn tokens_since(&self, before: &Self) -> Option<(f64, Option<f64>)> {
         let requests = self.ttft.count - before.ttft.count;
         match (self.tokens, before.tokens) {
@@ -110,7 +115,8 @@ impl Moment {
             }
             (Tokens::MeanGaps(now), Tokens::MeanGaps(then)) => Some((now.mean_since(&then)?, None)),
             (Tokens::Events { count, e2e }, Tokens::Events { count: count_then, e2e: e2e_then }) => {
-                // First tokens and ends are of different requests, so their sums have no difference; their means do.
+                // First tokens and ends are of different requests, so their sums have no
+                // difference; their means do.
                 let stream_s = e2e.mean_since(&e2e_then)? - self.ttft.mean_since(&before.ttft)?;
                 let ended = e2e.count - e2e_then.count;
                 let tokens = (count - count_then) / f64::midpoint(requests, ended);
@@ -126,9 +132,9 @@ impl Recording {
         Self { window_s, open: None, before: None }
     }
 
-    /// Takes what is known at one moment. Returns the window that it ends, if there is one with requests in it.
+    /// Adds a moment. Returns the window that it ends, if requests ended in it.
     ///
-    /// A window that a restart or a pause of the engine falls into is left out.
+    /// A window that contains a restart or a pause of the engine is left out.
     pub fn take(&mut self, moment: Moment) -> Option<Recorded> {
         let Some(open) = &mut self.open else {
             self.open = Some(Open::begin(moment));
@@ -137,7 +143,7 @@ impl Recording {
         if moment == open.last || moment.at_s == open.last.at_s {
             return None;
         }
-        if !moment.follows(&open.last) || moment.at_s - open.last.at_s > LONGEST_PAUSE_FRAC * self.window_s {
+        if !moment.follows(&open.last) || moment.at_s - open.last.at_s > PAUSE_MAX_FRAC * self.window_s {
             *self = Self { open: Some(Open::begin(moment)), ..Self::new(self.window_s) };
             return None;
         }
@@ -187,13 +193,14 @@ impl Open {
             output_tokens,
             served_rps: e2e.map(|(last, first)| (last.count - first.count).max(0.0) / window_s),
             e2e_ms: e2e.and_then(|(last, first)| Some(last.mean_since(&first)? * 1e3)),
-            hit_frac: last.prefix.zip(first.prefix).and_then(|(last, first)| last.hit_frac_since(&first)),
+            prefix_hit_frac: last.prefix.zip(first.prefix).and_then(|(last, first)| last.hit_frac_since(&first)),
             load_change_frac: before.map_or(within, |before| within.max(change(before, (arrivals, window_s)))),
         })
     }
 }
 
-/// Difference of two rates, each a count and a length, beyond what counting shows, as a share of their mean.
+/// Difference of two rates, each a count and a length in s, as a share of their mean. Differences
+/// that counting can show are 0.
 fn change(a: (f64, f64), b: (f64, f64)) -> f64 {
     let ((a, a_s), (b, b_s)) = (a, b);
     if a_s <= 0.0 || b_s <= 0.0 || a + b <= 0.0 {
@@ -204,15 +211,15 @@ fn change(a: (f64, f64), b: (f64, f64)) -> f64 {
 }
 
 impl Recorded {
-    /// A line of the file, with its end; `time_s` is the window's start in Unix time.
+    /// A line of the file with its line end; `time_s` is the start of the window in Unix time.
     pub fn line(&self, time_s: f64, engine: &str) -> String {
         let Self { window_s, load_rps, running, waiting, ttft_ms, tbot_ms, load_change_frac, .. } = self;
         let maybe = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.4}"));
-        let [served_rps, e2e_ms, output_tokens, hit_frac] =
-            [self.served_rps, self.e2e_ms, self.output_tokens, self.hit_frac].map(maybe);
+        let [served_rps, e2e_ms, output_tokens, prefix_hit_frac] =
+            [self.served_rps, self.e2e_ms, self.output_tokens, self.prefix_hit_frac].map(maybe);
         format!(
             "{time_s:.1},{engine},{load_rps:.4},{running:.3},{waiting:.3},{ttft_ms:.3},{tbot_ms:.4},{window_s:.2},{served_rps},{e2e_ms},\
-             {output_tokens},{hit_frac},{load_change_frac:.3}\n"
+             {output_tokens},{prefix_hit_frac},{load_change_frac:.3}\n"
         )
     }
 }
@@ -222,7 +229,8 @@ mod tests {
     use super::*;
     use crate::fit::Samples;
 
-    /// An engine with counters: `rps` requests/s of 11 tokens each, 100 ms to the first and 20 ms between two.
+    /// An engine with counters: `rps` requests/s of 11 tokens each, 100 ms to the first and 20 ms
+    /// between two.
     struct Engine(Moment);
 
     impl Engine {
@@ -281,7 +289,7 @@ mod tests {
         close(window.tbot_ms, 20.0);
         close(window.output_tokens.expect("counted"), 11.0);
         close(window.window_s, 10.0);
-        assert_eq!((window.served_rps, window.hit_frac, window.load_change_frac), (Some(8.0), Some(0.25), 0.0));
+        assert_eq!((window.served_rps, window.prefix_hit_frac, window.load_change_frac), (Some(8.0), Some(0.25), 0.0));
         let text = format!("{HEADER}\n{}", window.line(1_700_000_000.0, "e1"));
         let read = Samples::read("s.csv", &text).expect("what is written is read");
         assert!((read.windows[0].load_rps - 8.0).abs() < 1e-9 && (read.windows[0].gauges - 4.0).abs() < 1e-9);

@@ -1,21 +1,24 @@
-//! Measured windows of one engine, and which of them say something about its steady state.
+//! Measured windows of one engine, and which of them show its steady state.
 
 use crate::fit::input::table;
 use crate::fit::input::table::{Column, TableErrors};
 
-/// Largest change of load inside a window, or since the one before, that leaves it steady.
-const STEADY_FRAC: f64 = 0.1;
+/// Largest change of load within a steady window, or since the window before, as a share of the
+/// load. A step of a tenth changes latencies by less than their noise.
+const STEADY_CHANGE_MAX_FRAC: f64 = 0.1;
 
-/// Standard deviations by which two counts of one Poisson process may differ before they count as two loads.
+/// Standard deviations by which two counts of one Poisson process may differ before they are taken
+/// for two loads: a steady load is taken for a step once in 370 windows.
 const COUNTING_SIGMAS: f64 = 3.0;
 
-/// Served less than this share of what arrived: the queue was growing, and what the window shows depends on its length.
-const SATURATED_FRAC: f64 = 0.95;
+/// Share of arrivals that a window serves at least unless its queue grows. Latencies of a growing
+/// queue depend on the length of the window.
+const SERVED_MIN_FRAC: f64 = 0.95;
 
-/// Year 5138: Unix time in ms is beyond it, and so noticed.
+/// Latest time in s, in the year 5138. Unix time in ms lies beyond it, and is refused.
 const MAX_TIME_S: f64 = 1e11;
 
-/// More than any engine does or anybody waits for, in the unit of any column.
+/// Largest value of any column, in its unit: more than any engine does or any client waits for.
 const MAX_VALUE: f64 = 1e9;
 
 /// The columns of a sample file. One row is one window of one engine with all its replicas ready.
@@ -39,7 +42,7 @@ const fn column(name: &'static str, required: bool, most: f64, wanted: &'static 
     Column { name, required, range: (0.0, most), wanted }
 }
 
-/// One window. Units are those of [`COLUMNS`].
+/// One window of measurement, in the units of [`COLUMNS`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
     pub time_s: f64,
@@ -52,24 +55,25 @@ pub struct Window {
     pub served_rps: Option<f64>,
     pub e2e_ms: Option<f64>,
     pub output_tokens: Option<f64>,
-    pub hit_frac: Option<f64>,
+    pub prefix_hit_frac: Option<f64>,
     pub load_change_frac: Option<f64>,
 }
 
 impl Window {
-    /// Time in the engine in ms by the first token and the gaps after it; `None` without the length of outputs.
+    /// Time in the engine in ms by the first token and the gaps after it; `None` without the length
+    /// of outputs.
     pub(crate) fn parts_ms(&self) -> Option<f64> {
         Some(self.ttft_ms + (self.output_tokens? - 1.0).max(0.0) * self.tbot_ms)
     }
 
-    /// Mean requests in the engine by Little's law: the rate at which they end times the time they stay. `None`
-    /// where the file has neither `e2e_ms` nor `output_tokens`.
+    /// Mean requests in the engine by Little's law: the rate at which they end times the time they
+    /// stay. `None` where the file has neither `e2e_ms` nor `output_tokens`.
     pub(crate) fn little(&self) -> Option<f64> {
         Some(self.served_rps.unwrap_or(self.load_rps) * self.e2e_ms.or_else(|| self.parts_ms())? / 1e3)
     }
 
-    /// Mean requests in the engine. Little's law comes first: it averages over every request of the window, where
-    /// gauges show the few moments at which they were read.
+    /// Mean requests in the engine. Little's law comes first: it averages over every request of the
+    /// window, where gauges show the few moments at which they were read.
     pub(crate) fn in_engine(&self) -> f64 {
         self.little().unwrap_or(self.gauges)
     }
@@ -107,7 +111,7 @@ fn window(row: &[Option<f64>]) -> Window {
         served_rps: row[7],
         e2e_ms: row[8],
         output_tokens: row[10],
-        hit_frac: row[11],
+        prefix_hit_frac: row[11],
         load_change_frac: row[12],
     }
 }
@@ -123,7 +127,8 @@ pub enum Dropped {
     Saturated,
 }
 
-/// For each window, why it is left out, if it is. Windows beyond `capacity_rps` are, where it is given.
+/// For each window, why it is left out of the fit, or `None`. Windows above `capacity_rps` are
+/// saturated.
 pub(crate) fn sort_out(windows: &[Window], capacity_rps: Option<f64>) -> Vec<Option<Dropped>> {
     let before = std::iter::once(None).chain(windows.iter().map(Some));
     let sort = |((window, before), is_saturated): ((&Window, Option<&Window>), bool)| {
@@ -132,7 +137,8 @@ pub(crate) fn sort_out(windows: &[Window], capacity_rps: Option<f64>) -> Vec<Opt
         } else if is_saturated || capacity_rps.is_some_and(|capacity| window.load_rps > capacity) {
             Some(Dropped::Saturated)
         } else if falls_short(window)
-            || before.map_or_else(|| window.load_change_frac.is_some_and(|c| c > STEADY_FRAC), |b| is_changing(window, b))
+            || before
+                .map_or_else(|| window.load_change_frac.is_some_and(|c| c > STEADY_CHANGE_MAX_FRAC), |b| is_changing(window, b))
         {
             Some(Dropped::Changing)
         } else {
@@ -142,24 +148,29 @@ pub(crate) fn sort_out(windows: &[Window], capacity_rps: Option<f64>) -> Vec<Opt
     windows.iter().zip(before).zip(saturated(windows)).map(sort).collect()
 }
 
-/// For each window, whether its load was beyond capacity: more arrived than was served, and more than was ever served in full.
+/// For each window, whether its load was beyond capacity: more arrived than was served, and more
+/// than was ever served in full.
 pub(crate) fn saturated(windows: &[Window]) -> Vec<bool> {
     let full = windows.iter().filter(|window| !falls_short(window)).filter_map(|window| window.served_rps).fold(0.0, f64::max);
     windows.iter().map(|window| falls_short(window) && window.load_rps > full).collect()
 }
 
-/// Whether more arrived than was served, and that by more than a steady number of requests in the engine varies.
+/// Whether more arrived than was served, and that by more than a steady number of requests in the
+/// engine varies.
 pub(crate) fn falls_short(window: &Window) -> bool {
     let Some(served) = window.served_rps else { return false };
     let varies = COUNTING_SIGMAS * (2.0 * window.in_engine()).sqrt();
-    served < SATURATED_FRAC * window.load_rps && window.window_s.is_none_or(|s| (window.load_rps - served) * s > varies)
+    served < SERVED_MIN_FRAC * window.load_rps && window.window_s.is_none_or(|s| (window.load_rps - served) * s > varies)
 }
 
-/// A window that measured its own change is believed. Else one that follows another without a pause is compared with it: a step of
-/// load is a transient in the window after it, if it is more than what counting the arrivals of a steady load would show.
+/// Whether the load of a window had just changed.
+///
+/// A window that measured its own change is believed. Otherwise it is compared with a window that
+/// ended right before it: a step of load is a transient in the window after it. Differences that
+/// counting a steady load can show do not count as a step.
 fn is_changing(window: &Window, before: &Window) -> bool {
     if let Some(change) = window.load_change_frac {
-        return change > STEADY_FRAC;
+        return change > STEADY_CHANGE_MAX_FRAC;
     }
     let (Some(length), Some(before_length)) = (window.window_s, before.window_s) else { return false };
     let pause = window.time_s - (before.time_s + before_length);
@@ -168,7 +179,7 @@ fn is_changing(window: &Window, before: &Window) -> bool {
     }
     let step = (window.load_rps - before.load_rps).abs();
     let counting = (window.load_rps / length + before.load_rps / before_length.max(length * 1e-3)).sqrt();
-    step > STEADY_FRAC * window.load_rps.max(before.load_rps) && step > COUNTING_SIGMAS * counting
+    step > STEADY_CHANGE_MAX_FRAC * window.load_rps.max(before.load_rps) && step > COUNTING_SIGMAS * counting
 }
 
 #[cfg(test)]
@@ -192,7 +203,8 @@ mod tests {
         check("0,9,1,1,1,1,60,8,\n60,20,1,1,1,1,60,20,\n", None, &[Some(Dropped::Changing), Some(Dropped::Changing)]);
         check("0,9,1,1,1,1,60,9,\n60,9,1,1,1,1,60,9,\n", Some(8.5), &[Some(Dropped::Saturated); 2]);
         check("0,9,1,1,1,1,60,9,0.2\n", None, &[Some(Dropped::Changing)]);
-        // A step right after another window; the same step after a pause; a step that is within counting noise.
+        // A step right after another window; the same step after a pause; a step that is within
+        // counting noise.
         check("0,50,1,1,1,1,60,,\n60,70,1,1,1,1,60,,\n", None, &[None, Some(Dropped::Changing)]);
         check("0,50,1,1,1,1,60,,\n120,70,1,1,1,1,60,,\n", None, &[None, None]);
         check("0,1,1,1,1,1,60,,\n60,1.3,1,1,1,1,60,,\n", None, &[None, None]);

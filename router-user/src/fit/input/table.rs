@@ -1,6 +1,7 @@
 //! CSV text to numbers, with the place of every mistake.
 //!
-//! The crate `csv` splits the text. A table has a header line; empty lines and lines that begin with `#` are comments.
+//! The crate `csv` splits the text. A table has a header line; empty lines and lines that begin
+//! with `#` are comments.
 
 use std::fmt;
 
@@ -9,16 +10,17 @@ use thiserror::Error;
 
 use crate::config::suggest;
 
-/// Mistakes reported at once: a file of the wrong kind has one per cell, and nobody reads more than these.
-const MAX_MISTAKES: usize = 20;
+/// Mistakes reported at once. A file of the wrong kind has one in every cell, and a reader needs a
+/// few to see it.
+const MISTAKES_MAX: usize = 20;
 
-/// A column that says whose row it is, for people; it may hold anything.
-const NAMES: &str = "engine";
+/// Column with the name of the row's engine. It is for people, and may hold anything.
+const ENGINE_COLUMN: &str = "engine";
 
-/// Rows read: a year of one-minute windows is half of it.
-const MAX_ROWS: usize = 1_000_000;
+/// Largest number of rows: two years of one-minute windows.
+const ROWS_MAX: usize = 1_000_000;
 
-/// What a column holds.
+/// A column, and the values that it may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     pub name: &'static str,
@@ -26,7 +28,7 @@ pub struct Column {
     pub required: bool,
     /// Smallest and largest value.
     pub range: (f64, f64),
-    /// What a cell is, with its unit.
+    /// A cell in words, with its unit.
     pub wanted: &'static str,
 }
 
@@ -40,12 +42,12 @@ pub struct Mistake {
     pub message: String,
 }
 
-/// Why a file is no table: its mistakes, in the order of their places.
+/// The mistakes of a file, in the order of their places.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct TableErrors {
     pub file: String,
     pub mistakes: Vec<Mistake>,
-    /// How many more there are.
+    /// Number of further mistakes.
     pub unlisted: usize,
 }
 
@@ -83,8 +85,8 @@ pub(crate) fn read(file: &str, text: &str, columns: &[Column]) -> Result<Table, 
         // Under a header that is not understood every cell would be a mistake.
         if mistakes.listed.is_empty() {
             for (record, line) in records {
-                if table.rows.len() == MAX_ROWS {
-                    mistakes.add(line, "", format!("is row {}; wanted {MAX_ROWS} at most", MAX_ROWS + 1));
+                if table.rows.len() == ROWS_MAX {
+                    mistakes.add(line, "", format!("is row {}; wanted {ROWS_MAX} at most", ROWS_MAX + 1));
                     break;
                 }
                 table.rows.push(row(&record, line, &places, columns, &mut mistakes));
@@ -150,7 +152,7 @@ struct Mistakes {
 
 impl Mistakes {
     fn add(&mut self, line: usize, column: &str, message: String) {
-        if self.listed.len() < MAX_MISTAKES {
+        if self.listed.len() < MISTAKES_MAX {
             self.listed.push(Mistake { line, column: column.to_owned(), message });
         } else {
             self.unlisted += 1;
@@ -175,7 +177,7 @@ fn places(header: &StringRecord, line: usize, columns: &[Column], mistakes: &mut
                 mistakes.add(line, &format!("{name:?}"), "comes twice; wanted it once".to_owned())
             }
             Some(place) => places.push(Some(place)),
-            None if name == NAMES => places.push(None),
+            None if name == ENGINE_COLUMN => places.push(None),
             None => {
                 let hint = suggest(name, columns.iter().map(|c| c.name));
                 mistakes.add(line, &format!("{name:?}"), format!("is unknown{hint}; wanted {}", header_wanted(columns)));
@@ -216,7 +218,7 @@ fn row(
                 mistakes.add(line, &name, message);
             }
             Err(_) => {
-                // Enough of the cell to find it by.
+                // 40 letters are enough to find the cell by.
                 let cell: String = cell.chars().take(40).collect();
                 mistakes.add(line, &name, format!("is {cell:?}; wanted {}", column.wanted));
             }

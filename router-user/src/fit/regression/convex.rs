@@ -1,45 +1,56 @@
-//! Convex, non-decreasing curves through noisy points: least squares with non-negative weights on hinges.
+//! Convex, non-decreasing curves through noisy points: least squares with non-negative weights on
+//! hinges.
 //!
-//! A function `c + s L + sum_b h_b max(0, L - t_b)` with fixed knots `t_b` and no coefficient below zero is convex and non-decreasing, and
-//! every such piecewise-linear function with these knots has this form. So the shape constraints are bounds, and the
-//! projection is [`nnls`]. Smooth convex functions stand beside the hinges: a share `1 / (1 - k L)`, as engines follow that share their time,
-//! and powers. Hinges and powers cost something, so that noise does not bend the curve; how much is chosen by cross-validation. Units: loads in requests/s, values in the unit of what is fitted.
+//! A function `c + s L + sum_b h_b max(0, L - t_b)` with fixed knots `t_b` and no coefficient below
+//! zero is convex and non-decreasing, and every such piecewise-linear function with these knots has
+//! this form. So the shape constraints are bounds, and the projection is [`nnls`]. Smooth convex
+//! functions stand beside the hinges: `1 / (1 - k L)`, which engines that share their time follow,
+//! and powers. Hinges and powers have a price, so that noise does not bend the curve;
+//! cross-validation sets it. Units: loads in requests/s, values in the unit of the quantity.
 
 use crate::fit::regression::nnls::{least_squares, nnls};
 use crate::model::Curve;
 
-/// Knots offered; the fit uses as many as the data ask for, usually fewer than ten.
+/// Number of knots that a fit may use. The data usually ask for fewer than ten.
 const KNOTS: usize = 18;
 
-/// How much denser knots are near capacity, where curves bend: share b of the knots lies below `1 - (1 - b)^DENSITY` of capacity.
-const DENSITY: f64 = 1.8;
+/// Density of knots near capacity, where curves bend: a share b of the knots lies below `1 - (1 -
+/// b)^KNOT_DENSITY` of capacity.
+const KNOT_DENSITY: f64 = 1.8;
 
-/// Shares of the largest load at which a smooth function would be infinite, inverted: `1 / (1 - k rho)`.
+/// Factors k of the smooth functions `1 / (1 - k rho)`, where rho is the share of the largest load.
+/// Each is infinite at rho = 1 / k.
 const RISES: [f64; 7] = [0.3, 0.5, 0.65, 0.78, 0.87, 0.93, 0.97];
-/// Powers of the share of the largest load: for what is flat first and steep then.
+/// Exponents of the smooth functions `rho^n`, for curves that are flat first and steep then.
 const POWERS: [f64; 4] = [2.0, 4.0, 8.0, 16.0];
 
-/// What bending by hinges and powers may cost, to choose from: mean squared contribution against mean squared error.
+/// Prices of bending by hinges and powers to choose from: mean squared contribution against mean
+/// squared error.
 const PENALTIES: [f64; 5] = [0.003, 0.02, 0.1, 0.4, 2.0];
-/// Parts of the points, each left out in turn to choose among them.
-const FOLDS: usize = 10;
-/// Points beyond which noise averages out by itself, and the least penalty will do.
-const MANY_POINTS: usize = 1_000;
+/// Parts of the points for cross-validation. Each is left out in turn.
+const CROSS_VALIDATION_FOLDS: usize = 10;
+/// Number of points beyond which noise averages out by itself. The smallest penalty is then used,
+/// without cross-validation.
+const CROSS_VALIDATION_POINTS_MAX: usize = 1_000;
 
-/// Places at which a smooth curve is looked at, and how far, relative, the chord between two knots may lie above it.
+/// Number of loads at which a smooth curve is sampled for its knots.
 const PLACES: usize = 64;
+/// Largest height of the chord between two knots above a smooth curve, as a share of its value. It
+/// is far below the noise of any measurement.
 const CHORD_FRAC: f64 = 5e-3;
 
-/// Points above the last knot: fewer would let one of them set the slope that is continued to capacity.
+/// Fewest points above the last knot. With fewer, a single point would set the slope that goes on
+/// to capacity.
 const POINTS_BEYOND: usize = 3;
 
-/// Rounds of reweighting; weights settle in two or three.
-const ROUNDS: usize = 5;
+/// Rounds of reweighting. Weights settle in two or three.
+const REWEIGHTING_ROUNDS: usize = 5;
 
-/// Standard deviations at which the pull of a point stops growing (Huber).
+/// Robust standard deviations at which the pull of a point stops growing (Huber 1964). Within them,
+/// least squares is kept for 98.8 % of normal noise.
 const HUBER_SIGMAS: f64 = 2.5;
 
-/// A measured point, or one that stands for prior knowledge.
+/// A measured point, or a point of the prior.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Point {
     pub(crate) load: f64,
@@ -66,7 +77,8 @@ enum Smooth {
 }
 
 impl Smooth {
-    /// Times the share itself for a curve that starts at 0, such as requests in the engine, which are load x time.
+    /// Times the share itself for a curve that starts at 0, such as requests in the engine, which
+    /// are load x time.
     fn value(self, share: f64, intercept: bool) -> f64 {
         match self {
             Self::Rise(k) if intercept => k * share / (1.0 - k * share.min(1.0)),
@@ -90,7 +102,7 @@ impl Basis {
         loads.sort_by(f64::total_cmp);
         let beyond = |knot: f64| loads.len() - loads.partition_point(|&load| load <= knot);
         let knots = (1..=KNOTS)
-            .map(|b| capacity * (1.0 - (1.0 - b as f64 / (KNOTS + 1) as f64).powf(DENSITY)))
+            .map(|b| capacity * (1.0 - (1.0 - b as f64 / (KNOTS + 1) as f64).powf(KNOT_DENSITY)))
             .filter(|&knot| loads.first().is_some_and(|&first| first < knot) && beyond(knot) >= POINTS_BEYOND)
             .collect();
         let known = loads.last().map_or(0.0, |last| last.min(capacity));
@@ -109,14 +121,15 @@ impl Basis {
         Self { intercept, knots, smooth: Vec::new(), capacity: largest, known: largest }
     }
 
-    /// Values of the functions at `load`: 1 if there is an intercept, the load, a hinge for each knot, and the smooth ones.
+    /// Values of the functions at `load`: 1 if there is an intercept, the load, a hinge for each
+    /// knot, and the smooth ones.
     pub(crate) fn features(&self, load: f64) -> impl Iterator<Item = f64> + '_ {
         let hinges = self.knots.iter().map(move |knot| (load - knot).max(0.0));
         let smooth = self.smooth.iter().map(move |function| function.value(load / self.known, self.intercept));
         self.intercept.then_some(1.0).into_iter().chain(std::iter::once(load)).chain(hinges).chain(smooth)
     }
 
-    /// How many of the functions are straight.
+    /// Number of straight functions.
     fn plain(&self) -> usize {
         usize::from(self.intercept) + 1
     }
@@ -148,8 +161,9 @@ impl Fitted {
 
     /// The curve up to capacity, in knots with few digits.
     ///
-    /// Beyond the points the last slope goes on, but never flatter than a rise by the value itself over the whole capacity: a server
-    /// that shares itself among its requests gets slower at least that fast above half load.
+    /// Beyond the points the last slope goes on, but never flatter than a rise by the value itself
+    /// over the whole capacity: a server that shares itself among its requests gets slower at least
+    /// that fast above half load.
     pub(crate) fn curve(&self) -> Curve {
         let Basis { knots, smooth, capacity, known, .. } = &self.basis;
         let (bent, smooth_weights) = self.weights[self.basis.plain()..].split_at(knots.len());
@@ -157,7 +171,7 @@ impl Fitted {
         let mut places: Vec<f64> = vec![0.0];
         places.extend(knots.iter().zip(bent).filter(|(_, weight)| is_smooth || **weight > 0.0).map(|(&knot, _)| knot));
         if is_smooth {
-            places.extend((1..=PLACES).map(|nth| known * (1.0 - (1.0 - nth as f64 / PLACES as f64).powf(DENSITY))));
+            places.extend((1..=PLACES).map(|nth| known * (1.0 - (1.0 - nth as f64 / PLACES as f64).powf(KNOT_DENSITY))));
             places.retain(|place| place <= known);
             places.sort_by(f64::total_cmp);
         }
@@ -177,10 +191,11 @@ impl Fitted {
     }
 }
 
-/// Part of the known loads over which their last slope is taken.
+/// Share of the known loads over which their last slope is measured.
 const SLOPE_STEP: f64 = 1e-3;
 
-/// As few of the points of a convex curve as leave no chord more than [`CHORD_FRAC`] above it.
+/// The fewest points of a convex curve between which no chord lies more than [`CHORD_FRAC`] above
+/// it.
 fn chords(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut kept = vec![points[0]];
     let mut from = 0;
@@ -197,7 +212,8 @@ fn chords(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     kept
 }
 
-/// Rounds knots to what can be read, and keeps the lower convex hull, so that rounding breaks no law of curves.
+/// Rounds knots to few digits, and keeps their lower convex hull, so that the result is still
+/// convex.
 fn rounded(knees: &[(f64, f64)], capacity: f64) -> Curve {
     let unit = |size: f64, digits: i32| 10_f64.powi((size.max(1e-9).log10().floor() as i32 - digits).min(0));
     // Division by a power of ten that is whole gives the number closest to its short decimal form.
@@ -231,8 +247,8 @@ pub(crate) struct Mean {
     pub(crate) power: f64,
 }
 
-/// Weighted least squares, reweighted by the variance that the residuals show, and as bent as held-out points bear out; `points` must not be
-/// empty.
+/// Weighted least squares. The residuals set the weights, and cross-validation sets the price of
+/// bending. `points` must not be empty.
 pub(crate) fn mean(points: &[Point], basis: &Basis) -> Mean {
     let floor = floor(points);
     let mut power = 2.0;
@@ -241,7 +257,7 @@ pub(crate) fn mean(points: &[Point], basis: &Basis) -> Mean {
     let bends_freely = basis.smooth.is_empty();
     let mut penalty = if bends_freely { 0.0 } else { PENALTIES[PENALTIES.len() / 2] };
     let mut fitted = weigh(points, basis, &scales, penalty);
-    for round in 0..ROUNDS {
+    for round in 0..REWEIGHTING_ROUNDS {
         let means: Vec<f64> = points.iter().map(|p| fitted.value(p.load).max(floor)).collect();
         power = variance_power(points, &means);
         let deviations: Vec<f64> =
@@ -253,8 +269,9 @@ pub(crate) fn mean(points: &[Point], basis: &Basis) -> Mean {
                 huber / mean.powf(power / 2.0)
             })
             .collect();
-        // Weights have nearly settled after one round; the last choice is made with the last weights.
-        if !bends_freely && (round == 1 || round == ROUNDS - 1) {
+        // Weights have nearly settled after one round; the last choice is made with the last
+        // weights.
+        if !bends_freely && (round == 1 || round == REWEIGHTING_ROUNDS - 1) {
             penalty = choose(points, basis, &scales);
         }
         fitted = weigh(points, basis, &scales, penalty);
@@ -267,7 +284,7 @@ pub(crate) fn floor(points: &[Point]) -> f64 {
     (1e-3 * median(points.iter().map(|p| p.value).collect())).max(1e-9)
 }
 
-/// Least squares with a row more for each function that pays for bending.
+/// Least squares with one more row for each function that pays for bending.
 fn weigh(points: &[Point], basis: &Basis, scales: &[f64], penalty: f64) -> Fitted {
     let mut b: Vec<f64> = points.iter().zip(scales).map(|(p, scale)| p.value * scale).collect();
     let mut columns = basis.columns(points, scales);
@@ -279,22 +296,23 @@ fn weigh(points: &[Point], basis: &Basis, scales: &[f64], penalty: f64) -> Fitte
     Fitted::new(basis.clone(), nnls(&columns, &b))
 }
 
-/// The penalty under which points that are left out are met best.
+/// The penalty with the smallest error on points that are left out.
 fn choose(points: &[Point], basis: &Basis, scales: &[f64]) -> f64 {
-    if points.len() > MANY_POINTS {
+    if points.len() > CROSS_VALIDATION_POINTS_MAX {
         return PENALTIES[0];
     }
     let mut by_load: Vec<usize> = (0..points.len()).collect();
     by_load.sort_by(|&a, &b| points[a].load.total_cmp(&points[b].load));
     let loss = |penalty: f64| -> f64 {
         let of_fold = |fold: usize| -> f64 {
-            let (held, rest): (Vec<_>, Vec<_>) = by_load.iter().enumerate().partition(|(nth, _)| nth % FOLDS == fold);
+            let (held, rest): (Vec<_>, Vec<_>) =
+                by_load.iter().enumerate().partition(|(nth, _)| nth % CROSS_VALIDATION_FOLDS == fold);
             let (rest, rest_scales): (Vec<Point>, Vec<f64>) = rest.into_iter().map(|(_, &i)| (points[i], scales[i])).unzip();
             let fitted = weigh(&rest, basis, &rest_scales, penalty);
             let miss = |i: usize| (points[i].value - fitted.value(points[i].load)) * scales[i];
             held.into_iter().map(|(_, &i)| miss(i).powi(2)).sum()
         };
-        (0..FOLDS).map(of_fold).sum()
+        (0..CROSS_VALIDATION_FOLDS).map(of_fold).sum()
     };
     let losses = PENALTIES.map(|penalty| (loss(penalty), penalty));
     losses.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).map_or(PENALTIES[0], |(_, penalty)| penalty)
@@ -307,7 +325,7 @@ fn variance_power(points: &[Point], means: &[f64]) -> f64 {
     least_squares(vec![vec![1.0; means.len()], means], squares)[1].clamp(1.0, 2.0)
 }
 
-/// Middle value; 0 of none.
+/// The middle value; 0 without values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {

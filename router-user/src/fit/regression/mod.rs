@@ -1,4 +1,6 @@
-//! Regression of convex, non-decreasing curves.
+//! Regression of convex, non-decreasing curves: [`convex`] fits the mean by [`nnls`], [`quantile`]
+//! fits quantiles by a linear program, and [`prior`] continues the points by physics where no load
+//! was measured.
 
 pub(crate) mod convex;
 pub(crate) mod nnls;

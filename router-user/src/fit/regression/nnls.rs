@@ -1,18 +1,21 @@
 //! Least squares with no coefficient below zero.
 //!
-//! Lawson and Hanson, Solving Least Squares Problems (1974), chapter 23: an active-set method that is exact after finitely many steps.
-//! The design is first reduced by one QR factorisation, which keeps every scalar product among its columns, so that the work
-//! after it does not depend on the number of rows and nothing is squared.
+//! Lawson and Hanson, Solving Least Squares Problems (1974), chapter 23: an active-set method that
+//! is exact after finitely many steps. The design is first reduced by one QR factorisation, which
+//! keeps every scalar product among its columns, so that the work after it does not depend on the
+//! number of rows and nothing is squared.
 
-/// Share of a column's length below which its projection on the residual is rounding.
+/// Share of a column's length below which its projection on the residual is rounding error.
 const TOLERANCE: f64 = 1e-11;
 
-/// Passes over the columns before giving up: three are the rule of thumb, and rounding is the only way to need more.
-const PASSES: usize = 30;
+/// Passes over the columns before the search ends. Three are the rule of thumb (Lawson and Hanson),
+/// and only rounding errors need more.
+const PASSES_MAX: usize = 30;
 
 /// The `x >= 0` that minimises `|A x - b|`.
 ///
-/// Shape: `columns` are those of `A`, each as long as `b`; `x` has one entry per column. Columns of zeros get 0.
+/// Shape: `columns` are those of `A`, each as long as `b`; `x` has one entry per column. Columns of
+/// zeros get 0.
 pub(crate) fn nnls(columns: &[Vec<f64>], b: &[f64]) -> Vec<f64> {
     let lengths: Vec<f64> = columns.iter().map(|column| dot(column, column).sqrt()).collect();
     // Columns of length one make the tolerance mean the same for each.
@@ -24,7 +27,7 @@ pub(crate) fn nnls(columns: &[Vec<f64>], b: &[f64]) -> Vec<f64> {
     let mut x = vec![0.0; a.len()];
     let mut free = vec![false; a.len()];
     let mut barred = vec![false; a.len()];
-    for _ in 0..PASSES * a.len() {
+    for _ in 0..PASSES_MAX * a.len() {
         let residual = residual(&a, &b, &x);
         let pull = |j: usize| dot(&a[j], &residual);
         let candidates = (0..a.len()).filter(|&j| !free[j] && !barred[j] && pull(j) > tolerance);
@@ -32,7 +35,8 @@ pub(crate) fn nnls(columns: &[Vec<f64>], b: &[f64]) -> Vec<f64> {
         free[entering] = true;
         let before = x.clone();
         settle(&a, &b, &mut x, &mut free);
-        // A column that depends on the free ones is thrown out again by rounding: it would enter for ever.
+        // A column that depends on the free ones is thrown out again by rounding: it would enter
+        // for ever.
         if !free[entering] && x == before {
             barred[entering] = true;
         } else {
@@ -42,7 +46,8 @@ pub(crate) fn nnls(columns: &[Vec<f64>], b: &[f64]) -> Vec<f64> {
     x.iter().zip(&lengths).map(|(x, &length)| if length > 0.0 { x / length } else { 0.0 }).collect()
 }
 
-/// Moves `x` towards the least-squares solution over the free columns, and fixes at 0 those it would take below.
+/// Moves `x` towards the least-squares solution over the free columns, and fixes at 0 those it
+/// would take below.
 fn settle(a: &[Vec<f64>], b: &[f64], x: &mut [f64], free: &mut [bool]) {
     loop {
         let places: Vec<usize> = (0..a.len()).filter(|&j| free[j]).collect();
@@ -87,7 +92,8 @@ pub(crate) fn least_squares(columns: Vec<Vec<f64>>, b: Vec<f64>) -> Vec<f64> {
     x
 }
 
-/// Householder reflections: the upper triangle `R` and `Q' b`, both cut to as many rows as there are columns.
+/// Householder reflections: the upper triangle `R` and `Q' b`, both cut to as many rows as there
+/// are columns.
 fn triangle(mut columns: Vec<Vec<f64>>, mut b: Vec<f64>) -> (Vec<Vec<f64>>, Vec<f64>) {
     let rows = b.len();
     for j in 0..columns.len().min(rows) {

@@ -1,17 +1,21 @@
-//! What physics says about loads that nobody measured.
+//! Points for loads that nobody measured, by the physics of continuous batching.
 //!
-//! An iteration of continuous batching takes `a + b (prompt tokens in it) + c (batch)`. At load `L` with `p` prompt and `o` output tokens
-//! an iteration of length `t` meets `p L t` prompt tokens, and by Little's law the batch is `L o t`. So `t = a / (1 - L (b p + c o))`:
-//! time between tokens, and with it the stay in the engine, is a hyperbola in load whose inverse is a straight line. The first
-//! token waits for a share of such an engine like `rho / (1 - rho)`, and no less than an iteration grows.
+//! An iteration of continuous batching takes `a + b (prompt tokens in it) + c (batch)`. At load `L`
+//! with `p` prompt and `o` output tokens an iteration of length `t` meets `p L t` prompt tokens,
+//! and by Little's law the batch is `L o t`. So `t = a / (1 - L (b p + c o))`: time between tokens,
+//! and with it the stay in the engine, is a hyperbola in load whose inverse is a straight line. The
+//! first token waits for a share of such an engine like `rho / (1 - rho)`, and no less than an
+//! iteration grows.
 
 use crate::fit::regression::convex::Point;
 use crate::fit::regression::nnls::nnls;
 
-/// Points in the gap between the last measured load and capacity: enough for the knots in it to have some above them.
+/// Number of points between the largest measured load and capacity. Each knot in between then has
+/// some above it.
 const POINTS: usize = 24;
 
-/// A hyperbola has its pole beyond capacity by at least this share: at capacity an engine is full, not infinitely slow.
+/// Smallest ratio of a hyperbola's pole to capacity: an engine at capacity is full, not infinitely
+/// slow.
 const POLE_FRAC: f64 = 1.02;
 
 /// The hyperbola `value / (1 - load / pole)`.
@@ -36,7 +40,8 @@ impl Hyperbola {
     }
 }
 
-/// Pseudo-observations between `known` and `capacity`, in requests/s, for each of the three quantities.
+/// Pseudo-observations between `known` and `capacity`, in requests/s, for each of the three
+/// quantities.
 pub(crate) struct Prior {
     pub(crate) in_engine: Vec<Point>,
     pub(crate) ttft: Vec<Point>,

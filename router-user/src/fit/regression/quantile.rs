@@ -1,6 +1,8 @@
-//! Quantiles of noisy points as convex curves: pinball loss over the hinges of `regression`, a linear program for HiGHS.
+//! Quantiles of noisy points as convex curves: pinball loss over the hinges of `regression`, a
+//! linear program for HiGHS.
 //!
-//! Beside `plan/solve` the only file that names HiGHS. A quantile is shown, and never planned with, so its program needs no certificate.
+//! Only this file and `plan/solve` call HiGHS. A quantile is drawn and never planned with, so its
+//! program needs no certificate.
 
 use std::num::NonZeroU32;
 
@@ -9,13 +11,14 @@ use thiserror::Error;
 
 use crate::fit::regression::convex::{Basis, Fitted, Point};
 
-/// Points in one program; of more, every so many in order of load are taken. Quantiles need no more, and the time stays below a second.
-const MAX_POINTS: usize = 2_000;
+/// Most points in one linear program; of more, every second, third, ... in order of load is taken.
+/// Quantiles need no more, and the time stays below a second.
+const POINTS_MAX: usize = 2_000;
 
-/// Time for one program.
+/// Longest time for one linear program, in s: 20 times what [`POINTS_MAX`] points take.
 const BUDGET_S: f64 = 20.0;
 
-/// Why there is no quantile.
+/// The solver gave no quantile.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the solver of the quantile {share} stopped with status {status}, wanted an optimal point within {BUDGET_S} s")]
 pub struct QuantileError {
@@ -23,7 +26,8 @@ pub struct QuantileError {
     pub status: String,
 }
 
-/// The curve that `share` of the points lie below. A point counts by its `scale`, the inverse of its spread.
+/// The curve with a `share` of the points below it. A point counts by its `scale`, the inverse of
+/// its spread.
 pub(crate) fn quantile(points: &[Point], scales: &[f64], basis: &Basis, share: f64) -> Result<Fitted, QuantileError> {
     let (points, scales) = thinned(points, scales);
     let mut problem = RowProblem::new();
@@ -53,7 +57,7 @@ pub(crate) fn quantile(points: &[Point], scales: &[f64], basis: &Basis, share: f
 fn thinned(points: &[Point], scales: &[f64]) -> (Vec<Point>, Vec<f64>) {
     let mut pairs: Vec<(Point, f64)> = points.iter().copied().zip(scales.iter().copied()).collect();
     pairs.sort_by(|a, b| a.0.load.total_cmp(&b.0.load));
-    pairs.into_iter().step_by(points.len().div_ceil(MAX_POINTS).max(1)).unzip()
+    pairs.into_iter().step_by(points.len().div_ceil(POINTS_MAX).max(1)).unzip()
 }
 
 #[cfg(test)]
@@ -62,7 +66,8 @@ mod tests {
 
     #[test]
     fn the_right_share_of_points_lies_below() {
-        // Points spread evenly over 90 to 110 % of a rising curve, in an order that has nothing to do with load.
+        // Points spread evenly over 90 to 110 % of a rising curve, in an order that has nothing to
+        // do with load.
         let spread = |i: usize| 0.9 + 0.2 * ((i * 37 % 100) as f64 / 100.0);
         let points: Vec<Point> = (0..400)
             .map(|i| Point { load: 0.025 * (i + 1) as f64, value: (20.0 + 3.0 * 0.025 * (i + 1) as f64) * spread(i) })
