@@ -1,6 +1,6 @@
-//! Reads Prometheus' text format, line by line, and passes over what it does not understand.
+//! Reads Prometheus' text format line by line, and skips lines that it does not understand.
 
-/// One line: a name, its labels as they stand between the braces, and a value.
+/// One line: a name, the text of its labels between the braces, and a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample<'t> {
     pub(super) name: &'t str,
@@ -8,7 +8,8 @@ pub(super) struct Sample<'t> {
     pub(super) value: f64,
 }
 
-/// The samples of a page. Comments, and lines that are no sample or no UTF-8, are passed over.
+/// The samples of a page. Comments, lines that are no sample, and lines that are no UTF-8 are
+/// skipped.
 pub(super) fn samples(page: &[u8]) -> impl Iterator<Item = Sample<'_>> {
     page.split(|&byte| byte == b'\n').filter_map(|line| sample(std::str::from_utf8(line).ok()?.trim()))
 }
@@ -28,7 +29,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     Some(Sample { name, labels, value })
 }
 
-/// Where the labels end: at the first brace that is in no quotes.
+/// The end of the labels: the first closing brace outside quotes.
 fn closing_brace(labels: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     labels.bytes().position(|byte| {
@@ -44,7 +45,7 @@ fn closing_brace(labels: &str) -> Option<usize> {
 }
 
 impl<'t> Sample<'t> {
-    /// Names and values of the labels; values as they are written, escapes and all.
+    /// Names and values of the labels. Values keep their escapes.
     pub(super) fn labels(&self) -> impl Iterator<Item = (&'t str, &'t str)> {
         let mut rest = self.labels;
         std::iter::from_fn(move || {

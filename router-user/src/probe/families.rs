@@ -1,4 +1,4 @@
-//! Reads a page of metrics, whichever engine it is from.
+//! Reads a page of metrics of any known engine.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,10 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::exposition::{Sample, samples};
 use super::signals::{EngineSignals, Family, PrefixCache, Timings, amount, usage};
 
-/// Series of one metric that are told apart; an engine has one per rank and model, and a router one per engine.
-const MAX_SERIES: usize = 4_096;
+/// Most series of one metric. An engine has one per rank and model, a router one per engine.
+const SERIES_MAX: usize = 4_096;
 
-/// What a metric tells.
+/// The signal that a metric is a part of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Field {
     Running,
@@ -26,7 +26,8 @@ enum Field {
     E2eCount,
 }
 
-/// A metric by its name, with `_` for every `:`; where a label is given, only its series with that value.
+/// A metric by its name, with `_` for every `:`. With `only`, the series with this value of this
+/// label.
 struct Metric {
     family: Family,
     field: Field,
@@ -42,7 +43,8 @@ const fn series(family: Family, field: Field, name: &'static str, label: &'stati
     Metric { family, field, name, only: Some((label, value)) }
 }
 
-/// Of two names for one thing the newer stands first, and is preferred where a page has both.
+/// All metrics that are read. Of two names for one signal the newer stands first, and wins where a
+/// page has both.
 const METRICS: &[Metric] = {
     use Family::{LlamaCpp, Sglang, SglangRouter, Tgi, Triton, TrtllmServe, Vllm};
     use Field::{
@@ -107,21 +109,22 @@ const METRICS: &[Metric] = {
     ]
 };
 
-/// In the order of preference, should a page have metrics of several.
+/// Families in order of preference, for a page that has metrics of several.
 const FAMILIES: [Family; 7] =
     [Family::Vllm, Family::Sglang, Family::SglangRouter, Family::TrtllmServe, Family::Triton, Family::Tgi, Family::LlamaCpp];
 
-/// Gauges in which routers in front of several engines show which of them live, 1 or 0 each.
+/// Gauges by which routers show the live engines behind them, 1 or 0 for each.
 const LIVE_REPLICAS: [&str; 3] = ["vllm_healthy_pods_total", "smg_worker_health", "sgl_router_worker_health"];
 
-/// Labels by which the shards of one replica are told apart: each of them reports the requests of all.
+/// Labels of the shards of one replica. Each shard reports the requests of all of them.
 const SHARDS: [&str; 4] = ["tp_rank", "pp_rank", "moe_ep_rank", "pid"];
 
-/// Series of one metric: equal labels but for the shard are the same thing seen twice, others are parts of a sum.
+/// Series of one metric. Series that differ only by shard show the same requests; all others are
+/// parts of a sum.
 #[derive(Default)]
 struct Series {
     parts: BTreeMap<u64, f64>,
-    /// A value that cannot be true, or too many series: then the sum is not known.
+    /// A value is impossible, or there are too many series: the sum is not known.
     broken: bool,
 }
 
@@ -132,7 +135,7 @@ impl Series {
             label.hash(&mut hash);
         }
         let Some(value) = amount(sample.value) else { return self.broken = true };
-        let has_room = self.parts.len() < MAX_SERIES;
+        let has_room = self.parts.len() < SERIES_MAX;
         match self.parts.entry(hash.finish()) {
             std::collections::btree_map::Entry::Occupied(mut part) => _ = part.insert(part.get().max(value)),
             std::collections::btree_map::Entry::Vacant(part) if has_room => _ = part.insert(value),
@@ -153,7 +156,7 @@ impl Series {
     }
 }
 
-/// Reads a page of Prometheus metrics. `None` if it has nothing that is known here.
+/// Reads a page of Prometheus metrics; `None` without a known metric.
 pub fn from_metrics(page: &[u8]) -> Option<EngineSignals> {
     let mut found: Vec<Series> = METRICS.iter().map(|_| Series::default()).collect();
     let mut live = Series::default();
@@ -183,7 +186,7 @@ pub fn from_metrics(page: &[u8]) -> Option<EngineSignals> {
     }
 }
 
-/// Higher for families that stand earlier in [`FAMILIES`].
+/// Preference of a family: higher for earlier ones in [`FAMILIES`].
 fn rank(family: Family) -> usize {
     FAMILIES.iter().rev().position(|&f| f == family).unwrap_or_default()
 }

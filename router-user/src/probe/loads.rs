@@ -1,14 +1,15 @@
-//! Reads SGLang's `/v1/loads` and its predecessor `/get_load`: a load per data-parallel rank, as JSON.
+//! Reads SGLang's `/v1/loads` and its predecessor `/get_load`: JSON with a load per data-parallel
+//! rank.
 
 use serde_json::Value;
 
 use super::signals::{EngineSignals, Family, amount, usage};
 
-/// Reads the answer of either path. `None` if it is neither.
+/// Reads the answer of either path; `None` if it is neither.
 pub fn from_loads(body: &[u8]) -> Option<EngineSignals> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let ranks = body.get("loads").unwrap_or(&body).as_array().filter(|ranks| !ranks.is_empty())?;
-    // What one rank does not say is not known of all.
+    // A signal that one rank lacks is not known of the whole.
     let each = |read: &dyn Fn(&Value) -> Option<f64>| ranks.iter().map(read).collect::<Option<Vec<f64>>>();
     let sum = |read: &dyn Fn(&Value) -> Option<f64>| each(read).map(|values| values.iter().sum::<f64>());
     let waiting = |rank: &Value| number(rank, "num_waiting_reqs");

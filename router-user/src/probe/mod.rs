@@ -1,8 +1,13 @@
-//! What engines say of themselves: how many requests they hold, how full their KV cache is, how fast they answered, how many replicas live.
+//! Metrics of engines: requests that they hold, use of the KV cache, latencies, live replicas.
 //!
-//! The readers ([`from_metrics`], [`from_loads`], [`from_orca`]) are pure: any bytes in, what is known out. Names are those of vLLM, SGLang
-//! and its router, trtllm-serve, Triton, TGI and llama.cpp, old and new. What an engine does not say is `None` and never 0: unknown is not
-//! idle. [`watch`] asks one engine now and then, and [`Reading`] keeps what came of it.
+//! The readers ([`from_metrics`], [`from_loads`], [`from_orca`]) are pure: they take any bytes and
+//! return the signals in them. They know the names of vLLM, SGLang and its router, trtllm-serve,
+//! Triton, TGI and llama.cpp, old and new. A signal that an engine does not give is `None` and
+//! never 0: unknown is not idle. [`watch`] scrapes one engine periodically, and [`Reading`] keeps
+//! the last signals and the last error.
+//!
+//! Time between tokens (`itl` here, as metrics name it; TBOT in profiles) is the gap between two
+//! output tokens of a request.
 
 mod exposition;
 mod families;

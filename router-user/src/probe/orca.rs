@@ -1,18 +1,19 @@
-//! Reads the response header `endpoint-load-metrics` (ORCA), in which vLLM and Triton report their load with each answer.
+//! Reads the response header `endpoint-load-metrics` (ORCA), in which vLLM and Triton report their
+//! load with each answer.
 
 use serde_json::Value;
 
 use super::signals::{EngineSignals, Family, amount, usage};
 
-/// Longest header value that is read: a report names a few numbers.
+/// Longest header value that is read, in bytes. A report has a few numbers.
 const MAX_BYTES: usize = 4_096;
 
 const RUNNING: [&str; 1] = ["num_requests_running"];
 const WAITING: [&str; 1] = ["num_requests_waiting"];
 const KV_USAGE: [&str; 3] = ["kv_cache_usage_perc", "gpu_cache_usage_perc", "kv_cache_utilization"];
 
-/// Reads the header's value: `TEXT named_metrics.kv_cache_usage_perc=0.4, ...` or `JSON {"named_metrics": {...}}`. `None` if it is neither,
-/// or says nothing that is known here.
+/// Reads the header's value: `TEXT named_metrics.kv_cache_usage_perc=0.4, ...` or `JSON
+/// {"named_metrics": {...}}`. `None` if it is neither, or has no known metric.
 pub fn from_orca(value: &[u8]) -> Option<EngineSignals> {
     let value = std::str::from_utf8(value).ok().filter(|value| value.len() <= MAX_BYTES)?.trim();
     let (format, report) = value.split_once(' ')?;

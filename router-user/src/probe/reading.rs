@@ -1,22 +1,22 @@
-//! What is known of one engine from its own words: the last of them, how old, and how far they can be trusted. Pure.
+//! The last signals of one engine, their age, and how far they can be trusted. Pure.
 
 use std::time::Duration;
 
 use super::scrape::ScrapeError;
 use super::signals::EngineSignals;
 
-/// The last that one engine said, and what went wrong since.
+/// The last signals of one engine, and the error of the last scrape.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     last: Option<(Duration, EngineSignals)>,
     error: Option<ScrapeError>,
-    /// True once as many ranks were seen as the engine has replicas: from then on, fewer ranks are fewer replicas. A page of one replica among
-    /// several behind a plain balancer never shows them all.
+    /// True once a page had as many ranks as the engine has replicas. From then on, fewer ranks are
+    /// fewer replicas. Behind a plain balancer, a page shows one replica of several and never all.
     shows_all: bool,
 }
 
 impl Reading {
-    /// Takes what came of asking an engine of `replicas` replicas at `now`.
+    /// Takes the outcome of a scrape, at `now`, of an engine with `replicas` replicas.
     pub fn take(&mut self, now: Duration, replicas: u32, outcome: Result<EngineSignals, ScrapeError>) {
         match outcome {
             Ok(signals) => {
@@ -28,29 +28,31 @@ impl Reading {
         }
     }
 
-    /// What the engine said last, if it was within `max_age` before `now`.
+    /// The last signals, if they are at most `max_age` old.
     pub fn signals(&self, now: Duration, max_age: Duration) -> Option<&EngineSignals> {
         self.last.as_ref().filter(|(at, _)| now.saturating_sub(*at) <= max_age).map(|(_, signals)| signals)
     }
 
-    /// When the last words came; `None` if there were none.
+    /// Time of the last signals; `None` before the first.
     pub fn at(&self) -> Option<Duration> {
         self.last.as_ref().map(|(at, _)| *at)
     }
 
-    /// Why the last attempt failed, until one succeeds.
+    /// The error of the last scrape; `None` after a success.
     pub fn error(&self) -> Option<&ScrapeError> {
         self.error.as_ref()
     }
 
-    /// Ready replicas by the engine's own account, at most `replicas`; `None` if it gives none, or none within `max_age`.
+    /// Ready replicas by the engine's own metrics, at most `replicas`; `None` if they do not show,
+    /// or are older than `max_age`.
     pub fn ready_replicas(&self, now: Duration, max_age: Duration, replicas: u32) -> Option<u32> {
         let signals = self.signals(now, max_age)?;
         let counted = signals.ready_replicas.or(signals.ranks.filter(|_| self.shows_all));
         counted.map(|count| count.min(replicas))
     }
 
-    /// Requests in the whole engine; `None` if that is not known within `max_age`, or only of some of its replicas.
+    /// Requests in the whole engine; `None` if the signals are older than `max_age`, or show some
+    /// of its replicas only.
     pub fn in_engine(&self, now: Duration, max_age: Duration) -> Option<f64> {
         self.signals(now, max_age).filter(|_| self.shows_all)?.in_engine()
     }

@@ -1,4 +1,5 @@
-//! Asks one engine for its signals, slowly and one question at a time: an engine that hangs over it must not be asked again meanwhile.
+//! Scrapes one engine periodically, with one request at a time: an engine that hangs is not asked
+//! again meanwhile.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,16 +12,18 @@ use super::{from_loads, from_metrics};
 use crate::model::EngineId;
 use crate::rng::Rng;
 
-/// An engine that takes longer is busy, and what it would say is old.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Largest answer that is read: a page of vLLM has some hundred KiB.
-const MAX_BYTES: usize = 4 << 20;
-/// Each failure in a row doubles the pause, up to so many periods.
-const MOST_PERIODS: u32 = 16;
-/// Part of a period by which a pause varies, so that engines are not asked all at once, nor by several controllers in step.
+/// Longest time for one request. An engine that takes longer is busy, and its answer would be old.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Largest answer that is read, in bytes. A page of vLLM has some hundred KiB.
+const ANSWER_MAX_BYTES: usize = 4 << 20;
+/// Longest pause between two scrapes, in periods. Each failure in a row doubles the pause up to
+/// here.
+const PAUSE_MAX_PERIODS: u32 = 16;
+/// Share of a pause by which it varies at random: engines are not scraped all at once, nor by
+/// several controllers in step.
 const JITTER_FRAC: f64 = 0.1;
 
-/// Where engines keep their signals, in the order in which they are tried.
+/// Paths of metrics, in the order in which they are tried.
 const PATHS: [Path; 4] = [
     Path { path: "/metrics", read: from_metrics },
     // trtllm-serve has something else at /metrics.
@@ -35,35 +38,35 @@ struct Path {
     read: fn(&[u8]) -> Option<EngineSignals>,
 }
 
-/// What came of asking one engine.
+/// The outcome of one scrape.
 #[derive(Debug)]
 pub struct Scrape {
     pub engine: EngineId,
     pub outcome: Result<EngineSignals, ScrapeError>,
 }
 
-/// Why an engine's signals are not known.
+/// Why a scrape gave no signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ScrapeError {
-    #[error("no answer within {} s", PATIENCE.as_secs())]
+    #[error("no answer within {} s", SCRAPE_TIMEOUT.as_secs())]
     Silent,
     #[error("the connection is refused or broken")]
     Refused,
-    #[error("an answer of more than {MAX_BYTES} bytes")]
+    #[error("an answer of more than {ANSWER_MAX_BYTES} bytes")]
     TooLarge,
     #[error("no known metrics at {}", PATHS.iter().map(|p| p.path).collect::<Vec<_>>().join(", "))]
     NoSignals,
 }
 
-/// A client for [`watch`]; one serves any number of engines.
+/// A client for [`watch`]. One client serves any number of engines.
 pub fn client() -> reqwest::Client {
-    let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().pool_max_idle_per_host(0);
+    let client = reqwest::Client::builder().timeout(SCRAPE_TIMEOUT).no_proxy().pool_max_idle_per_host(0);
     let client = client.redirect(reqwest::redirect::Policy::none()).build();
     client.expect("a client without TLS needs nothing that can be missing")
 }
 
-/// Asks one engine about every `period`, until the receiver is gone. There is never more than one question in flight, and an engine that
-/// does not answer is asked less and less often.
+/// Scrapes one engine about every `period`, until the receiver is gone. At most one request is in
+/// flight, and each failure in a row doubles the pause.
 pub async fn watch(
     client: reqwest::Client,
     engine: EngineId,
@@ -74,7 +77,7 @@ pub async fn watch(
 ) {
     let mut place = 0;
     let mut failures = 0_u32;
-    // The first question comes at any time within a period.
+    // The first scrape comes at any time within a period.
     tokio::time::sleep(period.mul_f64(rng.unit())).await;
     loop {
         let outcome = ask(&client, address, &mut place).await;
@@ -86,13 +89,13 @@ pub async fn watch(
     }
 }
 
-/// The pause after so many failures in a row; `unit` is a random number from 0 to 1.
+/// The pause after a number of failures in a row; `unit` is a random number from 0 to 1.
 fn pause(period: Duration, failures: u32, unit: f64) -> Duration {
-    let periods = 1_u32.checked_shl(failures).unwrap_or(MOST_PERIODS).min(MOST_PERIODS);
+    let periods = 1_u32.checked_shl(failures).unwrap_or(PAUSE_MAX_PERIODS).min(PAUSE_MAX_PERIODS);
     (period * periods).mul_f64(1.0 + JITTER_FRAC * (2.0 * unit - 1.0))
 }
 
-/// Asks at the `place` in [`PATHS`] that answered last, and where that has nothing, at the others.
+/// Requests the `place` in [`PATHS`] that had signals last, and then the others.
 async fn ask(client: &reqwest::Client, address: SocketAddr, place: &mut usize) -> Result<EngineSignals, ScrapeError> {
     let first = *place;
     for index in std::iter::once(first).chain((0..PATHS.len()).filter(|&other| other != first)) {
@@ -115,7 +118,7 @@ async fn fetch(client: &reqwest::Client, url: &str) -> Result<Option<Vec<u8>>, S
     }
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        if body.len() + chunk.len() > MAX_BYTES {
+        if body.len() + chunk.len() > ANSWER_MAX_BYTES {
             return Err(ScrapeError::TooLarge);
         }
         body.extend_from_slice(&chunk);

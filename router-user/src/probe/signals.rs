@@ -1,13 +1,15 @@
-//! The signals themselves, in one form whatever engine they come from.
+//! Signals in one form, whichever engine they come from.
 
 use serde::{Deserialize, Serialize};
 
-/// Largest number of requests, replicas or tokens per counter that is believed; beyond 2^53 a float no longer counts.
-const MOST: f64 = 9e15;
-/// A cache may briefly hold a little more than it has by its own count; what is far above 1 is no fraction.
-const MOST_USAGE: f64 = 1.5;
+/// Largest number of requests, replicas, tokens or seconds that is believed. Beyond 2^53, about
+/// 9e15, a float cannot count.
+const AMOUNT_MAX: f64 = 9e15;
+/// Largest use of a cache that is believed, as a share. By its own count a cache may briefly hold a
+/// little more than it has; a value far above 1 is no share.
+const USAGE_MAX_FRAC: f64 = 1.5;
 
-/// Whose words the signals were given in.
+/// The engine software that gave the signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
@@ -23,26 +25,27 @@ pub enum Family {
     Orca,
 }
 
-/// What one engine said at one moment. Every field is `None` if it said nothing, or nothing that can be true.
+/// Signals of one engine at one moment. A field is `None` if the engine did not give it, or gave an
+/// impossible value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineSignals {
     pub family: Family,
-    /// Requests being worked on, and requests that wait inside the engine.
+    /// Requests in the batch, and requests in the engine's queue.
     pub running: Option<f64>,
     pub waiting: Option<f64>,
     /// Share of the KV cache in use, 0 to 1; the mean over ranks.
     pub kv_usage_frac: Option<f64>,
-    /// Live replicas behind this address, where a router in front of them counts them.
+    /// Live replicas behind this address, as counted by a router in front of them.
     pub ready_replicas: Option<u32>,
-    /// Data-parallel ranks or replicas that report one by one. A page of one replica among several shows 1, so this alone does not say
-    /// how many there are.
+    /// Data-parallel ranks or replicas that report one by one. A page of one replica among several
+    /// shows 1, so this alone is not the number of replicas.
     pub ranks: Option<u32>,
     pub prefix: Option<PrefixCache>,
     /// Time to first token, without the way to the engine.
     pub ttft: Option<Timings>,
-    /// Time between tokens; where an engine only has the mean of each request, that.
+    /// Time between tokens, or its mean per request: see [`Family::times_requests`].
     pub itl: Option<Timings>,
-    /// Time from arrival to the end; its count is that of answers.
+    /// Time from arrival to the end. Its count is the number of answers.
     #[serde(default)]
     pub e2e: Option<Timings>,
 }
@@ -62,8 +65,8 @@ pub struct Timings {
 }
 
 impl Family {
-    /// True if the engine adds the mean gap of each request to its time between tokens, and not each gap: then its
-    /// count is of requests.
+    /// True if the engine adds the mean gap of each request to its time between tokens, and not
+    /// each gap: then its count is of requests.
     pub fn times_requests(self) -> bool {
         matches!(self, Self::TrtllmServe | Self::Tgi)
     }
@@ -85,7 +88,7 @@ impl EngineSignals {
         }
     }
 
-    /// True if nothing at all is known.
+    /// True if no signal is known.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self { ranks: self.ranks, ..Self::nothing(self.family) }
     }
@@ -97,7 +100,7 @@ impl EngineSignals {
 }
 
 impl Timings {
-    /// Mean of what was added since `before`, in seconds; `None` if nothing was, or the counters began anew.
+    /// Mean of the timings since `before`, in s; `None` without one, or if the counters were reset.
     pub fn mean_since(&self, before: &Self) -> Option<f64> {
         let (sum_s, count) = (self.sum_s - before.sum_s, self.count - before.count);
         (count > 0.0 && sum_s >= 0.0).then(|| sum_s / count)
@@ -105,21 +108,21 @@ impl Timings {
 }
 
 impl PrefixCache {
-    /// Share of hits since `before`; `None` if nothing was asked, or the counters began anew.
+    /// Share of hits since `before`; `None` without a query, or if the counters were reset.
     pub fn hit_frac_since(&self, before: &Self) -> Option<f64> {
         let (queries, hits) = (self.queries - before.queries, self.hits - before.hits);
         (queries > 0.0 && (0.0..=queries).contains(&hits)).then(|| hits / queries)
     }
 }
 
-/// A number of requests, tokens or seconds that can be true.
+/// A number of requests, tokens or seconds, if it is possible.
 pub(super) fn amount(value: f64) -> Option<f64> {
-    (0.0..=MOST).contains(&value).then_some(value)
+    (0.0..=AMOUNT_MAX).contains(&value).then_some(value)
 }
 
-/// A share of a cache that can be true.
+/// A share of a cache, if it is possible.
 pub(super) fn usage(value: f64) -> Option<f64> {
-    (0.0..=MOST_USAGE).contains(&value).then(|| value.min(1.0))
+    (0.0..=USAGE_MAX_FRAC).contains(&value).then(|| value.min(1.0))
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ fn pages_of_others_are_not_known() {
 
 #[test]
 fn too_many_series_are_not_summed_by_half() {
-    let page: String = (0..=MAX_SERIES).map(|n| format!("vllm:num_requests_running{{engine=\"{n}\"}} 1\n")).collect();
+    let page: String = (0..=SERIES_MAX).map(|n| format!("vllm:num_requests_running{{engine=\"{n}\"}} 1\n")).collect();
     assert_eq!(from_metrics(page.as_bytes()).and_then(|found| found.running), None);
 }
 
