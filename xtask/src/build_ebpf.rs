@@ -1,4 +1,5 @@
-//! Builds the eBPF object that `ilb` embeds: another target, another compiler and a lock file of its own.
+//! Builds the eBPF object that `ilb` embeds: another target, another compiler and a lock file of
+//! its own.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -18,7 +19,7 @@ use source_digest::{OBJECT, source_digest};
 /// 64-bit little-endian eBPF, the byte order of every host we build for.
 const TARGET: &str = "bpfel-unknown-none";
 
-/// Makes the object, unless it is there and made from these sources.
+/// Builds the object, unless there is one of these sources.
 pub(crate) fn build_ebpf(root: &Path) -> anyhow::Result<()> {
     let object = root.join(OBJECT);
     let record = object.with_extension("sources");
@@ -35,7 +36,8 @@ pub(crate) fn build_ebpf(root: &Path) -> anyhow::Result<()> {
 
     let built = folder.join("target").join(TARGET).join("release/router-ebpf");
     let context = || format!("cannot put the eBPF object at {}", object.display());
-    // The record goes first and comes last: an interrupted build never looks finished.
+    // The record of the sources is removed first and written last, so that an interrupted build
+    // never looks finished.
     if record.exists() {
         fs::remove_file(&record).with_context(context)?;
     }
@@ -47,13 +49,13 @@ fn cargo(toolchain: &Toolchain) -> Command {
     let mut cargo = match toolchain.compiler {
         Compiler::Distribution => {
             let mut cargo = Command::new(DISTRIBUTION_CARGO);
-            // A release compiler builds the standard library only when told to behave like a nightly.
+            // A release compiler builds the standard library only with the features of a nightly.
             cargo.env("RUSTC", DISTRIBUTION_RUSTC).env("RUSTC_BOOTSTRAP", "1");
             cargo
         }
         Compiler::Nightly => command("rustup", ["run", "nightly", "cargo"]),
     };
-    // This task runs under cargo, whose variables would send the inner one to the wrong compiler, target folder or flags.
+    // This task runs under cargo, whose variables name another compiler, target folder and flags.
     for name in [
         "CARGO",
         "RUSTUP_TOOLCHAIN",

@@ -1,4 +1,4 @@
-//! Running programs.
+//! Runs programs.
 
 use std::{ffi::OsStr, process::Command};
 
@@ -18,13 +18,13 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A command's standard output, trimmed; none if it cannot be started or fails.
+/// The standard output of a command, trimmed; `None` if it cannot be started or fails.
 pub(crate) fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A command as one would type it.
+/// A command in the form of a shell.
 pub(crate) fn text(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")

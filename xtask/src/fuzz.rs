@@ -1,7 +1,8 @@
 //! Fuzzing with libFuzzer, on the stable compiler and in the folder of every other build.
 //!
-//! cargo calls this program in the place of rustc for the workspace's own crates (`RUSTC_WORKSPACE_WRAPPER`), and it adds the flags of
-//! coverage. Dependencies keep their builds, HiGHS above all, which takes minutes to compile.
+//! cargo calls this program in the place of rustc for the workspace's own crates
+//! (`RUSTC_WORKSPACE_WRAPPER`), and it adds the flags of coverage. Dependencies keep their builds,
+//! HiGHS above all, which takes minutes to compile.
 
 use std::{
     env,
@@ -28,18 +29,21 @@ pub(crate) struct Options {
     /// Seconds that each target searches.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = parse_seconds)]
     time: u64,
-    /// Keep the fewest and smallest of the inputs found so far that reach what all of them reach, in fuzz/corpus.
+    /// Keep the fewest and smallest of the inputs found so far that reach what all of them reach,
+    /// in fuzz/corpus.
     #[arg(long)]
     keep: bool,
 }
 
-/// Tells this program that cargo calls it in the place of rustc; the value is the folder of libFuzzer's archive.
+/// Tells this program that cargo calls it in the place of rustc; the value is the folder of
+/// libFuzzer's archive.
 const COMPILES: &str = "ILB_FUZZ_LIBFUZZER";
 /// Tells the program that fuzzes its target.
 const TARGET: &str = "ILB_FUZZ_TARGET";
 /// The crates that are watched: the product, and the targets with what they check.
 const WATCHED: [&str; 3] = ["router_common", "router_user", "fuzz"];
-/// Longest input, in bytes: heads and bodies are interesting long before, and short inputs are searched faster.
+/// Longest input, in bytes: heads and bodies are interesting long before, and short inputs are
+/// searched faster.
 const INPUT_BYTES_MAX: u32 = 4096;
 /// Longest time of one input, in seconds: slower is a fault.
 const INPUT_SECONDS_MAX: u32 = 10;
@@ -123,7 +127,8 @@ pub(crate) fn is_compiler() -> bool {
     env::var_os(COMPILES).is_some()
 }
 
-/// Compiles one crate of the workspace as cargo asks, with the flags of coverage where it is watched.
+/// Compiles one crate of the workspace as cargo asks, with the flags of coverage where it is
+/// watched.
 pub(crate) fn compile() -> anyhow::Result<()> {
     let mut arguments = env::args_os().skip(1);
     let rustc = arguments.next().context("cargo names no compiler")?;
@@ -157,7 +162,8 @@ struct Work {
     program: PathBuf,
     /// The inputs that the repository keeps, a folder per target.
     corpus: PathBuf,
-    /// The inputs that searches have found on this machine, a folder per target, their logs and the inputs that break something.
+    /// The inputs that searches have found on this machine, a folder per target, their logs and the
+    /// inputs that break something.
     found: PathBuf,
 }
 

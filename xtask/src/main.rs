@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
-/// The project's own tasks. Each does first whatever it needs done, and is quick when there is nothing to do.
+/// The project's own tasks. Each first does what it needs, and is quick when there is nothing to
+/// do.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
@@ -23,17 +24,20 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Installs what building and testing need: packages as root on Debian and Ubuntu; elsewhere prints the commands and stops.
+    /// Installs the packages for building and testing, as root on Debian and Ubuntu; elsewhere
+    /// prints the commands and stops.
     Setup(setup::Options),
     /// Builds the eBPF object that the `ilb` binary embeds.
     BuildEbpf,
-    /// Sets up, builds everything and shows a routed fleet: false engines, control plane, a proxy per cluster, load, a live table.
+    /// Sets up, builds everything and shows a routed fleet: false engines, control plane, a proxy
+    /// per cluster, load, a live table.
     Run(run::Options),
     /// Runs ilb before two real llama.cpp engines with a tiny model.
     RealEngine(run::Options),
     /// Checks formatting, lints and licences.
     Tidy,
-    /// Runs every test, or with --fast those that need nothing but the compiler; the kernel tests need root and say so.
+    /// Runs every test, or with --fast those that need nothing but the compiler; the kernel tests
+    /// need root and say so.
     Test(test::Options),
     /// Searches for inputs that break a parser, with libFuzzer.
     Fuzz(fuzz::Options),

@@ -1,4 +1,4 @@
-//! From a clone to a routed fleet: sets up, builds everything, and starts the demonstration.
+//! Sets up, builds everything, and starts the demonstration: from a clone to a routed fleet.
 
 use std::{
     os::unix::process::CommandExt as _,
@@ -17,12 +17,14 @@ use crate::{
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Passed to the demonstration; `cargo xtask run -- --help` lists what it takes, `-- -c FILE` runs another configuration.
+    /// Arguments of the demonstration: `cargo xtask run -- --help` lists them, `-- -c FILE` runs
+    /// another configuration.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
-/// Builds everything and becomes the demonstration: false engines, control plane, a proxy per cluster, load and a live table.
+/// Builds everything and becomes the demonstration: false engines, control plane, a proxy per
+/// cluster, load and a live table.
 pub(crate) fn demo(root: &Path, options: &Options) -> anyhow::Result<()> {
     become_bench(root, "demo", &options.arguments)
 }
@@ -47,7 +49,7 @@ fn build(root: &Path) -> anyhow::Result<()> {
     run(command("cargo", ["build", "--release", "--workspace"]).current_dir(root))
 }
 
-/// Where cargo puts what it builds, whatever the environment and configuration say.
+/// Cargo's target folder, whatever the environment and the configuration say.
 pub(crate) fn target_dir(root: &Path) -> anyhow::Result<PathBuf> {
     let mut metadata = MetadataCommand::new();
     metadata.current_dir(root).no_deps().other_options(vec!["--offline".to_owned()]);

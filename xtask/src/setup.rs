@@ -1,4 +1,5 @@
-//! Installs what building and testing need: on Debian and Ubuntu as root, elsewhere by telling what to type.
+//! Installs what building and testing need: on Debian and Ubuntu as root, elsewhere by telling what
+//! to type.
 
 use std::{
     fs,
@@ -22,8 +23,9 @@ pub(crate) struct Options {
     bench: bool,
 }
 
-/// HiGHS (cmake, make, a C++ compiler, libclang for its bindings), bpf-linker (the three libraries LLVM leans on), the etcd client
-/// (the compiler of its messages, and the messages that come with it), test tools.
+/// HiGHS (cmake, make, a C++ compiler, libclang for its bindings), bpf-linker (the three libraries
+/// LLVM leans on), the etcd client (the compiler of its messages, and the messages that come with
+/// it), test tools.
 const PACKAGES: [&str; 12] = [
     "cmake",
     "make",
@@ -165,7 +167,8 @@ fn is_debian() -> bool {
     release.lines().any(is_like)
 }
 
-/// Whether apt knows a version of a package; its lists may be empty on a fresh image, so they are fetched once if it does not.
+/// Whether apt knows a version of a package; its lists may be empty on a fresh image, so they are
+/// fetched once if it does not.
 fn has_candidate(package: &str) -> bool {
     let known = || output(&mut command("apt-cache", ["show", "--no-all-versions", package])).is_some_and(|text| !text.is_empty());
     known() || (is_root() && run(&mut command("apt-get", ["update", "-qq"])).is_ok() && known())
@@ -184,7 +187,8 @@ fn is_on_path(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
 }
 
-/// While this lives, packages that are installed do not start their services: etcd would take port 2379, haproxy and nginx 80 and more.
+/// While this lives, packages that are installed do not start their services: etcd would take port
+/// 2379, haproxy and nginx 80 and more.
 struct NoServices {
     made: Option<PathBuf>,
 }

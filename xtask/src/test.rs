@@ -13,7 +13,8 @@ use crate::{
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Run only the tests that need no root, no etcd, no Python and no download, and take two minutes at most once they are built.
+    /// Run only the tests that need no root, no etcd, no Python and no download, and take two
+    /// minutes at most once they are built.
     #[arg(long)]
     fast: bool,
     /// Passed on to `cargo test`, for instance a part of a test's name.
@@ -23,7 +24,8 @@ pub(crate) struct Options {
 
 /// Set where a kernel test that cannot run is a failure, not a skip.
 const KERNEL_TESTS_REQUIRED: &str = "ILB_KERNEL_TESTS_REQUIRED";
-/// Seconds that each fuzz target searches: enough to find what a change has just broken, near the kept inputs.
+/// Seconds that each fuzz target searches: enough to find what a change has just broken, near the
+/// kept inputs.
 const FUZZ_SECONDS: u64 = 5;
 
 /// What the fast tier leaves out of router-user's tests, by the beginning of their names, and why.
@@ -47,7 +49,8 @@ pub(crate) fn test(root: &Path, options: &Options) -> anyhow::Result<()> {
     whole(root, options)
 }
 
-/// The fast tier. Its programs are those of the whole tier, so that neither builds what the other has built.
+/// The fast tier. Its programs are those of the whole tier, so that neither builds what the other
+/// has built.
 fn fast(root: &Path, options: &Options) -> anyhow::Result<()> {
     if !options.arguments.is_empty() {
         bail!("--fast takes no arguments; wanted `cargo xtask test NAME`, or one of the two");
@@ -69,7 +72,8 @@ fn whole(root: &Path, options: &Options) -> anyhow::Result<()> {
     if is_root() || env::var("CI").is_ok_and(|value| value == "true") {
         kernel.env(KERNEL_TESTS_REQUIRED, "1");
     }
-    // The kernel tests and the fuzz targets run whatever came of the others: one run tells everything.
+    // The kernel tests and the fuzz targets run whatever came of the others: one run tells
+    // everything.
     let kernel = run(kernel.args(&options.arguments));
     let fuzzed = if options.arguments.is_empty() { fuzz::all(root, FUZZ_SECONDS) } else { Ok(()) };
     everywhere.and(kernel).and(fuzzed)

@@ -8,7 +8,8 @@ use crate::{
     setup,
 };
 
-/// Runs rustfmt, clippy and, where it is installed, cargo-deny. Fails on the first that finds something.
+/// Runs rustfmt, clippy and, where it is installed, cargo-deny. Fails on the first that finds
+/// something.
 pub(crate) fn tidy(root: &Path) -> anyhow::Result<()> {
     run(command("cargo", ["fmt", "--all", "--check"]).current_dir(root))?;
     let ebpf = root.join("router-ebpf");

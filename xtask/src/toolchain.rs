@@ -1,7 +1,8 @@
-//! The compiler and the linker for eBPF, found rather than assumed.
+//! Finds the compiler and the linker for eBPF.
 //!
-//! Building for `bpfel-unknown-none` takes a compiler with the standard library's source beside it, and bpf-linker built with the same LLVM.
-//! Debian and Ubuntu have the first as packages (`rustc-web`, `cargo-web`, `rust-web-src`); everywhere else it is rustup's nightly with rust-src.
+//! Building for `bpfel-unknown-none` takes a compiler with the source of the standard library, and
+//! a bpf-linker built with the same LLVM. Debian and Ubuntu have such a compiler as packages
+//! (`rustc-web`, `cargo-web`, `rust-web-src`). Elsewhere it is rustup's nightly with rust-src.
 
 use std::{
     env,
@@ -21,7 +22,7 @@ pub(crate) enum Compiler {
     Nightly,
 }
 
-/// Everything it takes to build the object.
+/// The compiler and the linker that build the object.
 pub(crate) struct Toolchain {
     pub(crate) compiler: Compiler,
     pub(crate) linker: PathBuf,
@@ -30,11 +31,12 @@ pub(crate) struct Toolchain {
 pub(crate) const DISTRIBUTION_RUSTC: &str = "/usr/bin/rustc";
 pub(crate) const DISTRIBUTION_CARGO: &str = "/usr/bin/cargo";
 
-/// The oldest Rust 1.x that aya-ebpf 0.2 builds with; distributions also carry far older ones.
+/// The oldest Rust 1.x that aya-ebpf 0.2 builds with. Distributions also carry far older ones.
 const MIN_RUST_MINOR: u32 = 87;
 
 impl Compiler {
-    /// The compiler that this machine has, if any; the distribution's first, as its parts are updated together.
+    /// The compiler of this machine; `None` without one. The distribution's comes first, as its
+    /// parts are updated together.
     pub(crate) fn find() -> Option<Self> {
         [Self::Distribution, Self::Nightly].into_iter().find(Self::is_complete)
     }
@@ -52,7 +54,7 @@ impl Compiler {
         sysroot.is_some_and(|sysroot| Path::new(&sysroot).join("lib/rustlib/src/rust/library/core").is_dir())
     }
 
-    /// What this compiler's rustc prints for the given arguments; none if it is not there.
+    /// The output of this compiler's rustc for the given arguments; `None` if it is not there.
     fn rustc(&self, arguments: &[&str]) -> Option<String> {
         match self {
             Self::Distribution => output(&mut command(DISTRIBUTION_RUSTC, arguments)),
@@ -62,7 +64,7 @@ impl Compiler {
         }
     }
 
-    /// The major version of the LLVM in it.
+    /// The major version of its LLVM.
     pub(crate) fn llvm(&self) -> anyhow::Result<u32> {
         let version = self.rustc(&["-vV"]).context("the eBPF compiler does not print its version")?;
         let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: ")).and_then(major);
@@ -103,13 +105,14 @@ pub(crate) fn cargo_bin() -> Option<PathBuf> {
     Some(home.join("bin"))
 }
 
-/// bpf-linker's place.
+/// Path of bpf-linker; `None` if it is not installed.
 pub(crate) fn linker() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     cargo_bin().into_iter().chain(env::split_paths(&path)).map(|folder| folder.join("bpf-linker")).find(|path| path.is_file())
 }
 
-/// The major version of the LLVM that a bpf-linker was built with; `None` if neither the library it loads nor cargo's records tell.
+/// The major version of the LLVM that a bpf-linker was built with; `None` if neither the library it
+/// loads nor cargo's records tell.
 pub(crate) fn linker_llvm(linker: &Path) -> Option<u32> {
     let libraries = output(&mut command("ldd", [linker])).unwrap_or_default();
     let linked =
@@ -128,7 +131,7 @@ fn recorded_llvm(records: &str) -> Option<u32> {
     feature.or_else(|| compiler().and_then(major))
 }
 
-/// The number that a text begins with.
+/// The number at the beginning of a text.
 fn major(text: &str) -> Option<u32> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text[..end].parse().ok()
