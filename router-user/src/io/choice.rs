@@ -8,7 +8,7 @@ use io_uring::{IoUring, Probe as Opcodes, opcode};
 
 use super::uring::{self, Uring};
 
-/// What the operator asked for.
+/// The driver that the operator asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoChoice {
     /// io_uring where the kernel allows it, else epoll.
@@ -62,14 +62,14 @@ impl fmt::Display for DriverKind {
 #[derive(Debug)]
 pub enum Probe {
     Uring(Uring),
-    /// With the reason why it is not io_uring.
+    /// With the reason against io_uring.
     Epoll(String),
 }
 
 impl IoChoice {
-    /// Settles the choice by really running an operation on a ring.
+    /// Settles the choice: runs an operation on a ring.
     ///
-    /// Errors: io_uring was demanded and does not work.
+    /// Errors: io_uring was asked for and does not work.
     pub fn probe(self) -> io::Result<Probe> {
         match self {
             Self::Epoll => Ok(Probe::Epoll("asked for".to_owned())),
@@ -82,9 +82,9 @@ impl IoChoice {
     }
 }
 
-/// Tries in a thread of its own: tearing a ring down notifies the thread that made it, which would
-/// interrupt a system call that it makes some milliseconds later, and not everybody's code goes on
-/// after that.
+/// Tries in a thread of its own. The end of a ring notifies the thread that made it, which would
+/// interrupt a system call of that thread some milliseconds later; not all code repeats such a
+/// call.
 fn try_elsewhere() -> io::Result<()> {
     std::thread::spawn(try_ring).join().unwrap_or_else(|_| Err(io::Error::other("the probe panicked")))
 }
