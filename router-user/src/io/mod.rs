@@ -2,9 +2,9 @@
 //!
 //! A worker is one thread with one runtime, and everything in it is `!Send`. `uring` completes
 //! reads in the kernel through tokio-uring; `epoll` is plain tokio. Both keep an operation in
-//! flight inside the stream itself, so a caller may stop polling at any time and nothing is lost:
-//! no bytes, no connection, no descriptor. That is what the bare operations of tokio-uring do not
-//! promise, which is why none of them is visible outside `uring`.
+//! flight inside the stream itself, so that a caller may stop polling at any time and loses
+//! nothing: no bytes, no connection, no descriptor. The operations of tokio-uring do not promise
+//! this, so none of them is visible outside `uring`.
 
 mod choice;
 mod connection;
@@ -15,7 +15,7 @@ mod uring;
 pub use choice::{DriverKind, IoChoice, Probe};
 pub use connection::Connection;
 pub use epoll::Epoll;
-pub use socket::{listen, raise_descriptor_limit};
+pub use socket::{PortShare, listen, raise_descriptor_limit};
 pub use uring::Uring;
 
 use std::future::Future;
@@ -38,17 +38,16 @@ pub trait Driver: Copy + Send + 'static {
 
 /// A connected TCP stream.
 pub trait Stream: AsRawFd + Sized + 'static {
-    /// Takes over a socket that is connected, or still connecting.
+    /// Takes over a socket that is connected or still connecting.
     fn adopt(socket: TcpStream) -> io::Result<Self>;
 
     /// Appends at most about `room` bytes to `input`; `Ready(Ok(0))` is the end of the stream.
     ///
-    /// Nothing is lost when the caller stops polling: bytes that arrive meanwhile are given to the
-    /// next call.
+    /// A caller that stops polling loses nothing: the next call gives the bytes that came
+    /// meanwhile.
     fn poll_recv(&mut self, cx: &mut Context<'_>, input: &mut Vec<u8>, room: usize) -> Poll<io::Result<usize>>;
 
-    /// Sends a prefix of `parts`, at once where the socket has room; returns how many bytes it
-    /// took, > 0.
+    /// Sends a prefix of `parts`, at once where the socket has room; the bytes that were sent, > 0.
     fn poll_send(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
 
     /// Waits until the peer has ended its half of the connection, or broken it, whether or not
@@ -59,12 +58,11 @@ pub trait Stream: AsRawFd + Sized + 'static {
     fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// A listening TCP socket. It ends when somebody calls `shutdown(2)` on the same socket;
-/// [`Listener::poll_accept`] then fails.
+/// A listening TCP socket. After `shutdown(2)` on the same socket [`Listener::poll_accept`] fails.
 pub trait Listener: Sized + 'static {
     fn adopt(socket: TcpListener) -> io::Result<Self>;
 
-    /// The next connection. Nothing is lost when the caller stops polling: accepting happens inside
+    /// The next connection. A caller that stops polling loses none: a connection is accepted inside
     /// the call that returns it.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>>;
 }

@@ -1,4 +1,4 @@
-//! The system calls both drivers share.
+//! System calls that both drivers share.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,16 +27,37 @@ fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES)
 }
 
-/// Opens a listening socket; with `shared`, other sockets of this process may listen on the same
-/// port and share its connections.
-pub fn listen(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+/// How a listening socket shares its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortShare {
+    /// With nobody.
+    Alone,
+    /// With [`Self::Next`] sockets that follow, and with nobody who was there before.
+    First,
+    /// With the socket that was the first.
+    Next,
+}
+
+/// Opens a listening socket. `only_v6` keeps a socket on `[::]` from taking the connections of IPv4
+/// too, which it does otherwise, whatever `net.ipv6.bindv6only` says.
+///
+/// Errors: the address is not of this machine, or somebody listens there already.
+pub fn listen(address: SocketAddr, share: PortShare, only_v6: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    if shared {
+    if address.is_ipv6() {
+        socket.set_only_v6(only_v6)?;
+    }
+    if share == PortShare::Next {
         socket.set_reuse_port(true)?;
     }
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::from(address))?;
+    // Two sockets share a port if both have this set when the second is bound. The first has it set
+    // after it was bound, so that it is refused a port that another process would share.
+    if share == PortShare::First {
+        socket.set_reuse_port(true)?;
+    }
     // Connections inherit both from the socket that accepts them, which saves their system calls.
     // Without the first, the head of an answer would wait for the acknowledgement of the last one.
     socket.set_tcp_nodelay(true)?;
@@ -130,14 +151,14 @@ pub(super) fn accept_now(listener: &TcpListener, nonblocking: bool) -> io::Resul
 }
 
 #[cfg(test)]
-mod liveness {
+mod tests {
     use socket2::SockRef;
 
     use super::*;
 
     #[test]
     fn both_sides_are_asked_whether_they_are_still_there() {
-        let listener = listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let listener = listen("127.0.0.1:0".parse().unwrap(), PortShare::Alone, false).unwrap();
         let to_engine = start_connect(listener.local_addr().unwrap()).unwrap();
         let from_client = loop {
             match accept_now(&listener, true) {
@@ -152,5 +173,29 @@ mod liveness {
             assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE_RETRIES);
         }
         assert_eq!(SockRef::from(&to_engine).tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED_MAX));
+    }
+
+    #[test]
+    fn workers_share_a_port_that_nobody_else_may_take() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let first = listen(address.parse().unwrap(), PortShare::First, false).unwrap();
+            let address = first.local_addr().unwrap();
+            let second = listen(address, PortShare::Next, false).unwrap();
+            let third = listen(address, PortShare::Next, false).unwrap();
+            for share in [PortShare::Alone, PortShare::First] {
+                let error = listen(address, share, false).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{share:?} at {address}");
+            }
+            // The kernel spreads connections over all three, by the ports that they come from.
+            let sockets = [&first, &second, &third];
+            let clients: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
+            let counts = sockets.map(|socket| std::iter::from_fn(|| accept_now(socket, true).ok()).count());
+            assert!(counts.iter().sum::<usize>() == clients.len() && counts.iter().all(|&n| n > 0), "{counts:?}");
+        }
+        let alone = listen("127.0.0.1:0".parse().unwrap(), PortShare::Alone, false).unwrap();
+        for share in [PortShare::Alone, PortShare::First, PortShare::Next] {
+            let error = listen(alone.local_addr().unwrap(), share, false).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{share:?}");
+        }
     }
 }

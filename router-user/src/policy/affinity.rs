@@ -1,12 +1,13 @@
-//! Affinity keys: what ties a conversation to an engine.
+//! Affinity keys tie a conversation to an engine.
 //!
-//! Keys of one conversation are equal in every worker, process and version, so the hash is our own: 8 bytes at a time through a folded
-//! 128-bit multiplication, then the full mix that [`router_common::slot`] asks for. It is not meant to resist an adversary: who can
-//! choose session names can also just send all requests under one name.
+//! A conversation has the same key in every worker, process and version, so the hash is our own: a
+//! folded 128-bit multiplication per 8 bytes, then the full mix that [`router_common::slot`] asks
+//! for. It does not resist an adversary: a client that can choose session names can also send all
+//! requests under one name.
 
 use router_common::slot::mix64;
 
-/// What a key was taken from; equal bytes from different sources give different keys.
+/// The source of a key. Equal bytes from different sources give different keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Session,
@@ -16,7 +17,8 @@ pub enum Source {
     Prompt,
 }
 
-/// Bytes of a prompt, or of each message, that count: enough to tell system prompts apart, little enough to cost nothing.
+/// Bytes of a prompt, or of each message, that are hashed: enough to tell system prompts apart, and
+/// little work.
 pub const HEAD_BYTES: usize = 1024;
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -26,7 +28,7 @@ fn fold(a: u64, b: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// A key in the making: parts are absorbed in order, and where one ends and the next begins counts.
+/// Builds a key from parts. Their order and their borders count.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyBuilder(u64);
 
@@ -65,10 +67,10 @@ pub fn key(source: Source, part: &[u8]) -> u64 {
     key.finish()
 }
 
-/// Whether a planned shed of `shed_frac` refuses this key: always the same keys while the fraction stands still, and a larger
-/// fraction refuses those and more.
+/// Whether a planned shed of `shed_frac` (0 to 1) refuses this key. The same fraction refuses the
+/// same keys; a larger one refuses those and more.
 pub fn is_shed(key: u64, shed_frac: f64) -> bool {
-    // Other bits than the slot's, so that shedding does not empty the slots of one engine first.
+    // Mixed once more than the slot, so that shedding does not empty the slots of one engine first.
     let place = (mix64(key ^ MULTIPLIER) >> 11) as f64 / (1u64 << 53) as f64;
     place < shed_frac
 }
@@ -96,7 +98,7 @@ mod tests {
         for (i, a) in keys.iter().enumerate() {
             assert!(keys[..i].iter().all(|b| a != b), "key {i} collides");
         }
-        // A rolling upgrade must not move sessions: this value is part of the contract.
+        // A rolling upgrade must not move sessions, so this value never changes.
         assert_eq!(format!("{:016x}", key(Source::Session, b"session-1")), SESSION_1);
     }
 

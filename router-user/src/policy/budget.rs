@@ -1,41 +1,43 @@
-//! The retry budget: requests earn credit, retries spend it, so retries can never add more than a known fraction of load.
+//! The retry budget: requests earn credit and retries spend it, so that retries add no more than a
+//! known fraction of load.
 
 use super::Millis;
 
-/// Credit of one request: at most one retry per five requests, as Envoy, tower and Finagle all have it.
+/// Retries that one request earns: one per five requests, as in Envoy, tower and Finagle.
 const CREDIT_PER_REQUEST: f64 = 0.2;
-/// Retries per second that are always allowed, for a worker with little traffic.
+/// Retries per second that are allowed without requests, for a worker with little traffic.
 const FLOOR_PER_S: f64 = 1.0;
-/// Time for which credit can be saved up, as in tower's budget: long enough that retries which come after a prefill of some seconds
-/// still find the credit of the requests around them, short enough that a quiet hour does not pay for a storm.
+/// Time for which credit is kept, in ms, as in tower's budget. A retry after a prefill of some
+/// seconds still finds the credit of the requests around it; a quiet hour does not pay for a storm.
 const WINDOW_MS: Millis = 10_000;
-/// Credit that can always be saved up: one engine's requests in flight, when traffic is so low that they earn little.
+/// Retries that can be saved up however little traffic there is: the requests that one engine has
+/// in flight when it fails.
 const SAVINGS_MIN: f64 = 50.0;
 
 #[derive(Clone, Debug)]
 pub struct RetryBudget {
     credit: f64,
-    /// Up to when the floor has been paid.
+    /// When the floor was last paid.
     at: Millis,
     window_start: Millis,
-    /// Earned in this window and the one before.
+    /// Credit earned in this window and in the one before.
     earned: [f64; 2],
 }
 
 impl RetryBudget {
-    /// Starts with a window's worth of the floor.
+    /// A budget with the credit of the floor for one window.
     pub fn new(now: Millis) -> Self {
         Self { credit: WINDOW_MS as f64 / 1000.0 * FLOOR_PER_S, at: now, window_start: now, earned: [0.0; 2] }
     }
 
-    /// A request has arrived.
+    /// Adds the credit of a request that has arrived.
     pub fn earn(&mut self, now: Millis) {
         self.turn(now);
         self.earned[0] += CREDIT_PER_REQUEST;
         self.credit = (self.credit + CREDIT_PER_REQUEST).min(self.savings_max());
     }
 
-    /// Takes the price of one retry; false, and nothing is taken, when the credit does not reach.
+    /// Takes the price of one retry. False, and nothing is taken, without the credit for it.
     pub fn spend(&mut self, now: Millis) -> bool {
         self.turn(now);
         let can = self.credit >= 1.0;
@@ -45,7 +47,7 @@ impl RetryBudget {
         can
     }
 
-    /// Pays the floor, and lets go of what was earned too long ago.
+    /// Pays the floor, and forgets credit from before the last two windows.
     fn turn(&mut self, now: Millis) {
         let elapsed_s = now.saturating_sub(self.at) as f64 / 1000.0;
         self.at = self.at.max(now);

@@ -1,12 +1,14 @@
 //! How much a plan is worth when no controller renews it. Pure.
 //!
-//! A plan is optimal for the demand that it was made for. Once the controller has been silent for long, that demand is a guess;
-//! the capacity of each engine and its distance are still known. So the weights of a route move, by half-lives, to shares in
-//! proportion to capacity, among the engines that are no farther away than the farthest one the plan uses (the RTT ring).
+//! A plan is optimal for the demand that it was made for. Once the controller has been silent for
+//! long, that demand is a guess; the capacity of each engine and its distance are still known. So
+//! the weights of a route move, by half-lives, to shares in proportion to capacity, among the
+//! engines that are no farther away than the farthest one the plan uses (the RTT ring).
 
 use std::time::Duration;
 
-/// Steps per half-life in which weights move: each step builds a new slot table and moves a few conversations.
+/// Steps per half-life in which weights move: each step builds a new slot table and moves a few
+/// conversations.
 const STEPS: u32 = 8;
 
 /// One eligible engine of a route.
@@ -30,15 +32,16 @@ pub fn plan_share(silence: Duration, stale_after: Duration) -> f64 {
 
 /// Weights of a route of whose plan `plan_share` (0 to 1) still counts.
 ///
-/// Shape: one weight per engine. Range: weights are >= 0 and sum to the sum of the published ones; an engine outside the ring gets
-/// no more than it had.
+/// Shape: one weight per engine. Range: weights are >= 0 and sum to the sum of the published ones;
+/// an engine outside the ring gets no more than it had.
 pub fn decayed(engines: &[Candidate], plan_share: f64) -> Vec<f64> {
     let sum: f64 = engines.iter().map(|e| e.weight).sum();
     let ring_ms = engines.iter().filter(|e| e.weight > 0.0).map(|e| e.rtt_ms).fold(0.0, f64::max);
     let capacity = |e: &Candidate| if e.rtt_ms <= ring_ms { e.capacity_rps.max(0.0) } else { 0.0 };
     let ring_rps: f64 = engines.iter().map(capacity).sum();
     if sum <= 0.0 || ring_rps <= 0.0 {
-        // Nothing was planned, or no engine in the ring has a known capacity: the plan is the best guess.
+        // Nothing was planned, or no engine in the ring has a known capacity: the plan is the best
+        // guess.
         return engines.iter().map(|e| e.weight).collect();
     }
     engines.iter().map(|e| plan_share * e.weight + (1.0 - plan_share) * sum * capacity(e) / ring_rps).collect()
@@ -66,7 +69,8 @@ mod tests {
 
     #[test]
     fn goes_over_to_capacity_within_the_ring_of_the_plan() {
-        // The near one carries all it can, the second the rest; the third is too far away and stays out.
+        // The near one carries all it can, the second the rest; the third is too far away and stays
+        // out.
         let engines = [engine(0.9, 100.0, 1.0), engine(0.1, 300.0, 30.0), engine(0.0, 900.0, 80.0)];
         assert_eq!(decayed(&engines, 1.0), [0.9, 0.1, 0.0]);
         assert_eq!(decayed(&engines, 0.0), [0.25, 0.75, 0.0]);

@@ -1,26 +1,30 @@
-//! The health of one engine as one worker sees it: connect failures put it out of the pick for a bounded time.
+//! The health of one engine as one worker sees it: connect failures take it out of the pick for a
+//! bounded time.
 //!
-//! Out is never for ever: when the time is over, one request goes through as a probe. Its success brings the engine back, its failure
-//! doubles the time. What an engine answers is no part of this: an answer, whatever its status, proves that it can be reached.
+//! When the time is over, one request goes to the engine as a probe. Its success brings the engine
+//! back, its failure doubles the time. The status of an answer does not count: any answer proves
+//! that the engine can be reached.
 
 use super::Millis;
 
-/// Consecutive connect failures that put an engine out: a single refused connection may be a restart, three are not an accident.
+/// Consecutive connect failures that take an engine out. One refused connection may be an accident,
+/// three are not.
 const FAILURES_OUT: u32 = 3;
-/// First time out; doubled by each failed probe.
+/// First time out, in ms: short, since a restart may soon be over. Each failed probe doubles it.
 const OUT_MIN_MS: Millis = 1_000;
-/// Longest time out: the price of coming back late is bounded, and a dead engine costs a probe in this time.
+/// Longest time out, in ms. An engine that is back waits no longer, and a dead one costs one probe
+/// in this time.
 const OUT_MAX_MS: Millis = 30_000;
-/// A probe that has not reported by then is taken for lost; longer than any connect may take.
+/// Time after which a probe without an outcome is given up, in ms: longer than any connect takes.
 const PROBE_MAX_MS: Millis = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthState {
     Healthy,
-    /// Not picked while another candidate is.
+    /// Picked only when no other candidate is left.
     Out,
-    /// One request is on its way to see whether the engine is back.
+    /// One request is on its way as a probe.
     Probing,
 }
 
@@ -28,7 +32,7 @@ pub enum HealthState {
 pub struct Health {
     failures: u32,
     out_ms: Millis,
-    /// When the engine may be probed; while probing, when the probe is taken for lost.
+    /// When the engine may be probed; while probing, when the probe is given up.
     until: Millis,
     state: HealthState,
 }
@@ -44,12 +48,12 @@ impl Health {
         self.state
     }
 
-    /// Whether a request may go there now, be it as a probe.
+    /// Whether a request may be sent now, if only as a probe.
     pub fn admits(&self, now: Millis) -> bool {
         self.state == HealthState::Healthy || now >= self.until
     }
 
-    /// A request has been sent there.
+    /// Notes that a request was sent.
     pub fn picked(&mut self, now: Millis) {
         if self.state != HealthState::Healthy && now >= self.until {
             self.state = HealthState::Probing;
@@ -57,19 +61,20 @@ impl Health {
         }
     }
 
-    /// A connection was made, or bytes came back.
+    /// Notes that a connection was made, or that bytes came back.
     pub fn reached(&mut self) {
         *self = Self::default();
     }
 
-    /// A connection could not be made; `hard` when the engine did not even refuse, which costs a client the whole connect timeout.
+    /// Notes that a connection could not be made. `hard` says that the engine did not even refuse
+    /// it, which costs a client the whole connect timeout.
     pub fn failed(&mut self, now: Millis, hard: bool) {
         self.failures = self.failures.saturating_add(if hard { FAILURES_OUT } else { 1 });
         match self.state {
             HealthState::Healthy if self.failures < FAILURES_OUT => return,
             HealthState::Healthy => self.out_ms = OUT_MIN_MS,
             HealthState::Probing => self.out_ms = (2 * self.out_ms).clamp(OUT_MIN_MS, OUT_MAX_MS),
-            // Stragglers sent before the engine went out say nothing new.
+            // A request sent before the engine was taken out tells nothing new.
             HealthState::Out => return,
         }
         self.state = HealthState::Out;

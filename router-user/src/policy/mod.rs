@@ -1,4 +1,9 @@
-//! Pure decisions about one request or one engine: no IO, no clock, no entropy. Time comes in as [`Millis`], chance as a number.
+//! Pure decisions about one request or one engine: no IO, no clock, no entropy. Time is an argument
+//! in [`Millis`], chance a number.
+//!
+//! A request gets a key ([`affinity`]), the key a slot, and the slot an engine ([`pick`]) that can
+//! be reached ([`health`]). Retries cost credit ([`budget`]). For a whole data plane [`outage`]
+//! tells which engines are down, and [`decay`] which weights apply while no controller answers.
 
 pub mod affinity;
 pub mod budget;

@@ -1,10 +1,12 @@
 //! Whether an engine is down for a whole data plane, which then changes its weights. Pure.
 //!
-//! A worker that cannot connect to an engine skips it at once, by rank. Changing weights is slower and costs more: tables are
-//! built, and conversations move. So an engine is down as soon as a worker has stopped picking it, and up again only after it
-//! has answered several probes in a row. Nothing else is sent to it meanwhile.
+//! A worker that cannot connect to an engine skips it at once, by rank. Changing weights is slower
+//! and costs more: tables are built, and conversations move. So an engine is down as soon as a
+//! worker has stopped picking it, and up again only after it has answered several probes in a row.
+//! Nothing else is sent to it meanwhile.
 
-/// Probes that an engine must answer in a row before it is up again: at one probe per second, 3 s without a failure.
+/// Probes that an engine must answer in a row before it is up again: at one probe per second, 3 s
+/// without a failure.
 const ANSWERS_UP: u32 = 3;
 
 /// The state of one engine as a data plane sees it.
@@ -18,9 +20,11 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Takes the workers' view: whether one of them does not pick the engine, and the connect failures of all since the start.
+    /// Takes the workers' view: whether one of them does not pick the engine, and the connect
+    /// failures of all since the start.
     ///
-    /// Only new failures count: a worker that has sent nothing since the engine came back still calls it out.
+    /// Only new failures count: a worker that has sent nothing since the engine came back still
+    /// calls it out.
     pub fn observe(&mut self, is_out: bool, failures: u64) {
         if is_out && failures > self.failures && !self.is_down {
             (self.is_down, self.answers) = (true, 0);

@@ -1,16 +1,17 @@
-//! The choice of an engine for one attempt: the first in the key's rank order that can take it.
+//! The choice of an engine for one attempt: the first in the key's rank order that can take the
+//! request.
 
 use router_common::slot::NO_ENGINE;
 
 use crate::model::EngineId;
 
-/// What stands against sending a request to an engine now.
+/// Whether an engine can take a request now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    Fit,
-    /// It has as many requests in flight as it may.
+pub enum Availability {
+    Available,
+    /// It has its maximum of requests in flight.
     Full,
-    /// It could not be reached lately.
+    /// It could not be reached, and is not due for a probe.
     Out,
 }
 
@@ -24,19 +25,21 @@ pub enum Pick {
     None,
 }
 
-/// Picks for a key: `ranks` are the best engines of its slot, `rest` all candidates in rank order, asked for only when needed.
+/// Picks an engine for a key. `ranks` are the best engines of its slot; `rest` gives all candidates
+/// in rank order, and is called only when those cannot take the request.
 ///
-/// Engines in `tried` are never picked again. An engine that is out is picked when nothing better is left, because a wrong memory of
-/// a failure must not refuse a request that could be served. A full engine is never picked: that bound is the engine's protection.
+/// Engines in `tried` are never picked. An engine that is out is picked when no other is left,
+/// because a failure some time ago must not refuse a request that could be served now. A full
+/// engine is never picked: the bound protects it.
 pub fn pick(
     ranks: &[u16],
     rest: impl FnOnce() -> Vec<EngineId>,
     tried: &[EngineId],
-    standing: impl Fn(EngineId) -> Standing,
+    availability: impl Fn(EngineId) -> Availability,
 ) -> Pick {
     for &number in ranks {
         let engine = EngineId(number);
-        if number != NO_ENGINE && !tried.contains(&engine) && standing(engine) == Standing::Fit {
+        if number != NO_ENGINE && !tried.contains(&engine) && availability(engine) == Availability::Available {
             return Pick::Engine(engine);
         }
     }
@@ -45,10 +48,10 @@ pub fn pick(
         if tried.contains(&engine) {
             continue;
         }
-        match standing(engine) {
-            Standing::Fit => return Pick::Engine(engine),
-            Standing::Full => is_full = true,
-            Standing::Out => out = out.or(Some(engine)),
+        match availability(engine) {
+            Availability::Available => return Pick::Engine(engine),
+            Availability::Full => is_full = true,
+            Availability::Out => out = out.or(Some(engine)),
         }
     }
     match out {
@@ -61,34 +64,34 @@ pub fn pick(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Standing::{Fit, Full, Out};
+    use Availability::{Available, Full, Out};
 
-    fn check(tried: &[u16], standings: [Standing; 5], expected: Pick) {
+    fn check(tried: &[u16], engines: [Availability; 5], expected: Pick) {
         let ranks = [3, 1, 4, 0];
         let rest = || [3, 1, 4, 0, 2].map(EngineId).to_vec();
         let tried: Vec<EngineId> = tried.iter().copied().map(EngineId).collect();
-        assert_eq!(pick(&ranks, rest, &tried, |e| standings[e.index()]), expected, "{tried:?} {standings:?}");
+        assert_eq!(pick(&ranks, rest, &tried, |e| engines[e.index()]), expected, "{tried:?} {engines:?}");
     }
 
     #[test]
     fn first_fit_engine_in_rank_order() {
         let engine = |n| Pick::Engine(EngineId(n));
-        check(&[], [Fit; 5], engine(3));
-        check(&[3], [Fit; 5], engine(1));
-        check(&[], [Fit, Fit, Fit, Out, Fit], engine(1));
-        check(&[], [Fit, Full, Fit, Out, Fit], engine(4));
-        check(&[3, 1, 4, 0], [Fit; 5], engine(2));
-        check(&[], [Out, Out, Fit, Out, Out], engine(2));
+        check(&[], [Available; 5], engine(3));
+        check(&[3], [Available; 5], engine(1));
+        check(&[], [Available, Available, Available, Out, Available], engine(1));
+        check(&[], [Available, Full, Available, Out, Available], engine(4));
+        check(&[3, 1, 4, 0], [Available; 5], engine(2));
+        check(&[], [Out, Out, Available, Out, Out], engine(2));
         // Nothing fit: the best-ranked that is merely out, before giving up.
         check(&[], [Out; 5], engine(3));
         check(&[], [Out, Out, Out, Full, Out], engine(1));
         check(&[3, 1], [Full, Out, Full, Out, Full], Pick::Full);
         check(&[], [Full; 5], Pick::Full);
-        check(&[0, 1, 2, 3, 4], [Fit; 5], Pick::None);
+        check(&[0, 1, 2, 3, 4], [Available; 5], Pick::None);
     }
 
     #[test]
     fn no_candidates() {
-        assert_eq!(pick(&[NO_ENGINE; 4], Vec::new, &[], |_| Fit), Pick::None);
+        assert_eq!(pick(&[NO_ENGINE; 4], Vec::new, &[], |_| Available), Pick::None);
     }
 }

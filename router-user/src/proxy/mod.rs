@@ -1,13 +1,15 @@
 //! The data plane: from a client's request to an engine's answer.
 //!
-//! Everything a request needs is read once from one immutable [`crate::publish::routes::Routes`]; workers share nothing else but
-//! counters that each writes alone. `http1`, `payload`, `route` and [`crate::policy`] decide without IO; `session` moves
-//! the bytes.
+//! Everything a request needs is read once from one immutable [`crate::publish::routes::Routes`].
+//! Workers share nothing else but counters that each writes alone. `http1`, `json`, `payload`, `form`,
+//! `route` and [`crate::policy`] decide without IO; `session` moves the bytes.
 
 mod bodies;
 mod counter;
+mod form;
 mod histogram;
 pub mod http1;
+mod json;
 pub mod payload;
 mod plane;
 mod reply;

@@ -1,68 +1,140 @@
-//! What routing needs to know of a request's JSON body, read in one pass without building a tree.
+//! The parts of a request's JSON body that routing needs, read in one pass without building a tree.
 //!
-//! The top level is checked in full; below it only that brackets match and strings end, which is what finding the end of a value
-//! takes. Deeper mistakes are the engine's to report.
+//! The top level is checked in full. Below it only brackets and strings are followed, which is
+//! enough to find the end of a value; deeper mistakes are the engine's to report. A scan stops and
+//! goes on after any byte, so that a large body never holds a worker's loop.
 
 use std::borrow::Cow;
 
-use thiserror::Error;
-
+pub use super::json::PayloadError;
+use super::json::{Step, Walker};
 use crate::policy::affinity::{self, HEAD_BYTES, KeyBuilder, Source};
 
-/// Levels of nesting that are followed. Anything deeper is an attack on some parser.
-const DEPTH_MAX: usize = 128;
+/// Bytes of a model's name as the body spells it. Longer than any real name, and cheap to decode.
+pub(super) const MODEL_BYTES_MAX: usize = 4 << 10;
+/// Bytes of `user` and `prompt_cache_key` that make the affinity key: more than anybody uses, and
+/// cheap to hash.
+const ID_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a key that is decoded where it has escapes: `prompt_cache_key`, the longest that is
+/// looked for, with every letter written as `\uXXXX`.
+const ESCAPED_KEY_MAX: usize = 6 * 16;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the body is not a JSON object: {what} at byte {at}")]
-pub struct PayloadError {
-    pub what: &'static str,
-    pub at: usize,
-}
-
-/// The interesting keys of the top-level object; of repeated keys the last counts, as with most parsers of the engines.
+/// The values that matter of the top-level object. Of repeated keys the last counts, as with most
+/// parsers of the engines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Payload<'a> {
     pub model: Option<Cow<'a, str>>,
-    /// From the best source the body has.
+    /// Affinity key, from the best source that the body has.
     pub affinity: Option<u64>,
-    pub stream: bool,
-    pub priority: Option<i64>,
 }
 
-/// Scans a body.
+/// Scans a whole body at once.
 ///
-/// Errors: it is not one JSON object, or `model` is not text.
+/// Errors: the body is not one JSON object, or `model` is not text or longer than 4,096 bytes.
 pub fn scan(body: &[u8]) -> Result<Payload<'_>, PayloadError> {
-    let mut scanner = Scanner { input: body, at: 0 };
-    let mut payload = Payload::default();
-    let (mut cache_key, mut user, mut prompt) = (None, None, None);
-    scanner.object(|key, value, at| {
-        match key {
-            b"model" => {
-                payload.model = Some(text(value).ok_or(PayloadError { what: "model is not a string", at })?);
+    let mut scan = Scan::new(body);
+    loop {
+        if let Some(payload) = scan.advance(usize::MAX)? {
+            return Ok(payload);
+        }
+    }
+}
+
+/// A scan in slices.
+#[derive(Debug)]
+pub struct Scan<'a> {
+    walker: Walker<'a>,
+    phase: Phase<'a>,
+    /// The value of `model` as it stands, and its place.
+    model: Option<(&'a [u8], usize)>,
+    cache_key: Option<&'a [u8]>,
+    user: Option<&'a [u8]>,
+    prompt: Option<&'a [u8]>,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would be one more allocation for most requests")]
+enum Phase<'a> {
+    /// Walking the top-level object.
+    Object,
+    /// Behind the object, where only blanks may be.
+    Tail,
+    /// Making the affinity key of the prompt.
+    Prompt(PromptKey<'a>),
+}
+
+impl<'a> Scan<'a> {
+    pub fn new(body: &'a [u8]) -> Self {
+        let walker = Walker::new(body, b'{');
+        Self { walker, phase: Phase::Object, model: None, cache_key: None, user: None, prompt: None }
+    }
+
+    /// Goes on for about `bytes` of the body; `None` while there is more to scan. Not to be called
+    /// again after a result.
+    ///
+    /// Errors: as [`scan`].
+    pub fn advance(&mut self, bytes: usize) -> Result<Option<Payload<'a>>, PayloadError> {
+        let mut budget = bytes;
+        loop {
+            match &mut self.phase {
+                Phase::Object => match self.walker.next(&mut budget)? {
+                    Step::Entry { key, value, at } => self.take(key, value, at)?,
+                    Step::End => self.phase = Phase::Tail,
+                    Step::Paused => return Ok(None),
+                },
+                Phase::Tail => {
+                    if !self.walker.skip_blanks(&mut budget) {
+                        return Ok(None);
+                    }
+                    if !self.walker.is_at_end() {
+                        return Err(self.walker.wrong("something follows the object"));
+                    }
+                    let own = (self.cache_key.map(|id| id_key(Source::CacheKey, id)))
+                        .or_else(|| self.user.map(|id| id_key(Source::User, id)));
+                    match (own, self.prompt) {
+                        (None, Some(prompt)) => self.phase = Phase::Prompt(PromptKey::new(prompt)),
+                        (affinity, _) => return self.payload(affinity).map(Some),
+                    }
+                }
+                Phase::Prompt(prompt) => match prompt.advance(&mut budget) {
+                    Some(affinity) => return self.payload(affinity).map(Some),
+                    None => return Ok(None),
+                },
             }
-            b"stream" => payload.stream = value == b"true",
-            b"priority" => payload.priority = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok()),
-            b"prompt_cache_key" => cache_key = non_empty(value),
-            b"user" => user = non_empty(value),
-            b"messages" | b"prompt" | b"input" => prompt = Some(value),
+        }
+    }
+
+    /// Takes one entry of the top-level object.
+    fn take(&mut self, key: &'a [u8], value: &'a [u8], at: usize) -> Result<(), PayloadError> {
+        match &*plain_key(key).ok_or(PayloadError { what: "malformed key", at })? {
+            b"model" => self.model = Some((value, at)),
+            b"prompt_cache_key" => self.cache_key = non_empty(value),
+            b"user" => self.user = non_empty(value),
+            b"messages" | b"prompt" | b"input" => self.prompt = Some(value),
             _ => {}
         }
         Ok(())
-    })?;
-    scanner.blank();
-    if scanner.at < body.len() {
-        return Err(scanner.wrong("something follows the object"));
     }
-    payload.affinity = (cache_key.map(|v| affinity::key(Source::CacheKey, v)))
-        .or_else(|| user.map(|v| affinity::key(Source::User, v)))
-        .or_else(|| prompt.and_then(prompt_key));
-    Ok(payload)
+
+    fn payload(&self, affinity: Option<u64>) -> Result<Payload<'a>, PayloadError> {
+        let model = match self.model {
+            None => None,
+            Some((value, at)) if value.len() > MODEL_BYTES_MAX => {
+                return Err(PayloadError { what: "model is longer than 4096 bytes", at });
+            }
+            Some((value, at)) => Some(text(value).ok_or(PayloadError { what: "model is not a string", at })?),
+        };
+        Ok(Payload { model, affinity })
+    }
 }
 
 /// A string that is not empty, with its quotes.
 fn non_empty(value: &[u8]) -> Option<&[u8]> {
     (value.len() > 2 && value[0] == b'"').then_some(value)
+}
+
+fn id_key(source: Source, id: &[u8]) -> u64 {
+    affinity::key(source, &id[..id.len().min(ID_BYTES_MAX)])
 }
 
 /// The text of a JSON string.
@@ -74,310 +146,97 @@ fn text(value: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice(value).ok().map(Cow::Owned)
 }
 
-/// The key of a prompt's head: of messages everything up to the first of a user, which all later turns of a conversation repeat.
-fn prompt_key(value: &[u8]) -> Option<u64> {
-    let mut key = KeyBuilder::new(Source::Prompt);
-    let mut used = 0;
-    let mut absorb = |part: &[u8]| {
-        let head = &part[..part.len().min(HEAD_BYTES)];
-        key.absorb(head);
-        used += head.len();
-        used
-    };
-    if value.first() == Some(&b'[') {
-        let mut scanner = Scanner { input: value, at: 0 };
-        let mut is_empty = true;
-        // The value has been scanned before, so the only error is the one made here to stop.
-        let _stopped: Result<(), PayloadError> = scanner.array(|element, at| {
-            is_empty = false;
-            let (mut is_user, mut used) = (false, 0);
-            if element.first() == Some(&b'{') {
-                let mut fields = Scanner { input: element, at: 0 };
-                fields.object(|name, value, _| {
-                    if name == b"role" || name == b"content" {
-                        is_user |= value == b"\"user\"";
-                        used = absorb(value);
-                    }
-                    Ok(())
-                })?;
-            } else {
-                used = absorb(element);
-            }
-            if is_user || used >= 4 * HEAD_BYTES { Err(PayloadError { what: "enough", at }) } else { Ok(()) }
-        });
-        return (!is_empty).then(|| key.finish());
+/// A key without its quotes and escapes; `None` for malformed escapes. A long key keeps its
+/// escapes, since it is none of those that are looked for.
+fn plain_key(key: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let inner = &key[1..key.len() - 1];
+    if memchr::memchr(b'\\', inner).is_none() || inner.len() > ESCAPED_KEY_MAX {
+        return Some(Cow::Borrowed(inner));
     }
-    // Nothing to hold on to in `null` or an empty string.
-    (absorb(value) > 2 && value[0] == b'"').then(|| key.finish())
+    text(key).map(|text| Cow::Owned(text.into_owned().into_bytes()))
 }
 
-struct Scanner<'a> {
-    input: &'a [u8],
-    at: usize,
+/// The affinity key of a prompt's head. Of messages the head is everything up to the first of a
+/// user, which all later turns of a conversation repeat.
+#[derive(Debug)]
+struct PromptKey<'a> {
+    value: &'a [u8],
+    messages: Walker<'a>,
+    /// The fields of the message at hand.
+    message: Option<Walker<'a>>,
+    is_user: bool,
+    is_empty: bool,
+    key: KeyBuilder,
+    absorbed: usize,
 }
 
-impl<'a> Scanner<'a> {
-    fn wrong(&self, what: &'static str) -> PayloadError {
-        PayloadError { what, at: self.at }
-    }
-
-    fn blank(&mut self) {
-        while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.input.get(self.at) {
-            self.at += 1;
+impl<'a> PromptKey<'a> {
+    fn new(value: &'a [u8]) -> Self {
+        Self {
+            value,
+            messages: Walker::new(value, b'['),
+            message: None,
+            is_user: false,
+            is_empty: true,
+            key: KeyBuilder::new(Source::Prompt),
+            absorbed: 0,
         }
     }
 
-    fn peek(&self) -> Option<u8> {
-        self.input.get(self.at).copied()
-    }
-
-    fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), PayloadError> {
-        self.blank();
-        if self.peek() != Some(byte) {
-            return Err(self.wrong(what));
+    /// Goes on; the outer `None` says that there is more to look at, the inner one that the prompt
+    /// is empty.
+    fn advance(&mut self, budget: &mut usize) -> Option<Option<u64>> {
+        if self.value.first() != Some(&b'[') {
+            // Nothing to hold on to in `null` or an empty string.
+            self.is_empty = non_empty(self.value).is_none();
+            self.absorb(self.value);
+            return Some(self.finish());
         }
-        self.at += 1;
-        Ok(())
-    }
-
-    /// Walks an object; `each` gets the key without quotes, unescaped where needed, the value as it stands, and its place.
-    fn object(&mut self, mut each: impl FnMut(&[u8], &'a [u8], usize) -> Result<(), PayloadError>) -> Result<(), PayloadError> {
-        self.expect(b'{', "wanted {")?;
-        self.blank();
-        if self.peek() == Some(b'}') {
-            self.at += 1;
-            return Ok(());
-        }
+        // The walk over the body has found the value well formed, so that an error is only an end.
         loop {
-            self.blank();
-            let key = self.string()?;
-            self.expect(b':', "wanted :")?;
-            self.blank();
-            let at = self.at;
-            let value = self.value()?;
-            let inner = &key[1..key.len() - 1];
-            if memchr::memchr(b'\\', inner).is_some() {
-                let key = text(key).ok_or(PayloadError { what: "malformed key", at })?;
-                each(key.as_bytes(), value, at)?;
-            } else {
-                each(inner, value, at)?;
-            }
-            self.blank();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b'}') => {
-                    self.at += 1;
-                    return Ok(());
-                }
-                _ => return Err(self.wrong("wanted , or }")),
-            }
-        }
-    }
-
-    /// Walks an array; `each` gets the element as it stands.
-    fn array(&mut self, mut each: impl FnMut(&'a [u8], usize) -> Result<(), PayloadError>) -> Result<(), PayloadError> {
-        self.expect(b'[', "wanted [")?;
-        self.blank();
-        if self.peek() == Some(b']') {
-            self.at += 1;
-            return Ok(());
-        }
-        loop {
-            self.blank();
-            let at = self.at;
-            let element = self.value()?;
-            each(element, at)?;
-            self.blank();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b']') => {
-                    self.at += 1;
-                    return Ok(());
-                }
-                _ => return Err(self.wrong("wanted , or ]")),
-            }
-        }
-    }
-
-    /// A string, with its quotes.
-    fn string(&mut self) -> Result<&'a [u8], PayloadError> {
-        let start = self.at;
-        if self.peek() != Some(b'"') {
-            return Err(self.wrong("wanted a string"));
-        }
-        self.at += 1;
-        loop {
-            let Some(ahead) = memchr::memchr2(b'"', b'\\', &self.input[self.at..]) else {
-                return Err(self.wrong("string does not end"));
+            let (fields, in_message) = match &mut self.message {
+                Some(fields) => (fields, true),
+                None => (&mut self.messages, false),
             };
-            self.at += ahead;
-            if self.input[self.at] == b'"' {
-                self.at += 1;
-                return Ok(&self.input[start..self.at]);
+            match fields.next(budget) {
+                Ok(Step::Paused) => return None,
+                Ok(Step::Entry { key, value, .. }) if in_message => self.take(key, value),
+                Ok(Step::Entry { value, .. }) if value.first() == Some(&b'{') => {
+                    self.is_empty = false;
+                    self.message = Some(Walker::new(value, b'{'));
+                }
+                Ok(Step::Entry { value, .. }) => {
+                    self.is_empty = false;
+                    self.absorb(value);
+                }
+                Ok(Step::End) | Err(_) if in_message => self.message = None,
+                Ok(Step::End) | Err(_) => return Some(self.finish()),
             }
-            // The byte behind a backslash cannot end the string.
-            self.at += 2;
-            if self.at > self.input.len() {
-                self.at = self.input.len();
-                return Err(self.wrong("string does not end"));
+            if self.message.is_none() && (self.is_user || self.absorbed >= 4 * HEAD_BYTES) {
+                return Some(self.finish());
             }
         }
     }
 
-    /// Any value, as it stands.
-    fn value(&mut self) -> Result<&'a [u8], PayloadError> {
-        let start = self.at;
-        match self.peek() {
-            Some(b'"') => return self.string(),
-            Some(b'{' | b'[') => self.nested()?,
-            Some(b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
-                let is_end = |b: &u8| matches!(b, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
-                let rest = &self.input[start..];
-                let length = rest.iter().position(is_end).unwrap_or(rest.len());
-                let word = &rest[..length];
-                let is_number = || word.iter().all(|b| matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'));
-                if !matches!(word, b"true" | b"false" | b"null") && !is_number() {
-                    return Err(self.wrong("unknown word"));
-                }
-                self.at += length;
-            }
-            _ => return Err(self.wrong("wanted a value")),
+    /// Takes one field of a message.
+    fn take(&mut self, key: &[u8], value: &[u8]) {
+        let is_role = key == b"\"role\"";
+        self.is_user |= is_role && value == b"\"user\"";
+        if is_role || key == b"\"content\"" {
+            self.absorb(value);
         }
-        Ok(&self.input[start..self.at])
     }
 
-    /// Skips an object or array by its brackets.
-    fn nested(&mut self) -> Result<(), PayloadError> {
-        // One bit per level: set for an object.
-        let (mut kinds, mut depth) = (0u128, 0usize);
-        loop {
-            match self.peek() {
-                Some(b'"') => {
-                    self.string()?;
-                    continue;
-                }
-                Some(open @ (b'{' | b'[')) => {
-                    if depth == DEPTH_MAX {
-                        return Err(self.wrong("nested too deep"));
-                    }
-                    kinds = kinds << 1 | u128::from(open == b'{');
-                    depth += 1;
-                }
-                Some(close @ (b'}' | b']')) => {
-                    if (kinds & 1 == 1) != (close == b'}') {
-                        return Err(self.wrong("brackets do not match"));
-                    }
-                    kinds >>= 1;
-                    depth -= 1;
-                }
-                Some(_) => {}
-                None => return Err(self.wrong("brackets do not close")),
-            }
-            self.at += 1;
-            if depth == 0 {
-                return Ok(());
-            }
-        }
+    fn absorb(&mut self, part: &[u8]) {
+        let head = &part[..part.len().min(HEAD_BYTES)];
+        self.key.absorb(head);
+        self.absorbed += head.len();
+    }
+
+    fn finish(&self) -> Option<u64> {
+        (!self.is_empty).then(|| self.key.finish())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn check(body: &str, model: Option<&str>) {
-        assert_eq!(scan(body.as_bytes()).unwrap().model.as_deref(), model, "{body}");
-    }
-
-    #[test]
-    fn models() {
-        check(r#"{"model":"demo"}"#, Some("demo"));
-        check("\r\n{ \"a\" : [1, {\"model\": \"x\"}, \"}\"] , \"model\"\t:\t\"demo\" }\n", Some("demo"));
-        check(r#"{"m":"\"","model":"a\u0062\"c"}"#, Some("ab\"c"));
-        check(r#"{"\u006dodel":"demo"}"#, Some("demo"));
-        check(r#"{"model":"one","model":"two"}"#, Some("two"));
-        check(r#"{"user":"\\","stream":true,"n":-1.5e3,"x":null}"#, None);
-        check("{}", None);
-    }
-
-    #[test]
-    fn not_an_object() {
-        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(DEPTH_MAX + 1), "]".repeat(DEPTH_MAX + 1));
-        for bad in [
-            "",
-            " ",
-            "[]",
-            "1",
-            "{",
-            "{\"a\"",
-            "{\"a\":",
-            "{\"a\":1",
-            "{\"a\":1,}",
-            "{\"a\" 1}",
-            "{\"a\":1}x",
-            "{a:1}",
-            "{\"a\":[1}",
-            "{\"a\":{]}}",
-            "{\"a\":\"b}",
-            "{\"a\":\"b\\\"}",
-            "{\"a\":tru}",
-            "{\"a\":nul,\"b\":1}",
-            "{\"a\":,}",
-            "{\"model\":1}",
-            "{\"model\":null}",
-            "{\"a\":1 \"b\":2}",
-            "{\"a\":\"\\",
-            &deep,
-        ] {
-            assert!(scan(bad.as_bytes()).is_err(), "{bad}");
-        }
-        let fits = format!("{{\"a\":{}1{}}}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
-        assert!(scan(fits.as_bytes()).is_ok());
-    }
-
-    #[test]
-    fn other_keys() {
-        let payload = scan(br#"{"model":"m","stream":true,"priority":-3}"#).unwrap();
-        assert_eq!((payload.stream, payload.priority, payload.affinity), (true, Some(-3), None));
-    }
-
-    #[test]
-    fn affinity_prefers_cache_key_then_user_then_the_head_of_the_prompt() {
-        let key = |body: &str| scan(body.as_bytes()).unwrap().affinity;
-        let by_cache = key(r#"{"prompt_cache_key":"k","user":"u","messages":[]}"#);
-        assert_eq!(by_cache, key(r#"{"messages":[{"role":"user","content":"x"}],"prompt_cache_key":"k"}"#));
-        assert_ne!(by_cache, key(r#"{"user":"k"}"#));
-        assert_eq!(key(r#"{"user":"u","prompt":"a"}"#), key(r#"{"user":"u","prompt":"b"}"#));
-        assert_eq!(key(r#"{"user":"","prompt":"b"}"#), key(r#"{"prompt":"b"}"#));
-        let turns = |more: &str| {
-            key(&format!(r#"{{"messages":[{{"role":"system","content":"s"}},{{"role":"user","content":"first"}}{more}]}}"#))
-        };
-        let later = turns(r#",{"role":"assistant","content":"a"},{"role":"user","content":"second"}"#);
-        assert!(turns("").is_some());
-        assert_eq!(turns(""), later);
-        assert_ne!(turns(""), key(r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":"other"}]}"#));
-        let long = |tail: &str| key(&format!(r#"{{"prompt":"{}{tail}"}}"#, "x".repeat(HEAD_BYTES)));
-        assert_eq!(long("a"), long("b"));
-        assert_eq!(key(r#"{"messages":[]}"#), None);
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_serde_reads_as_an_object_is_read_alike(
-            model in ".{0,12}", key in ".{0,6}", text in ".{0,40}", number in any::<f64>(), pretty in any::<bool>(),
-        ) {
-            prop_assume!(key != "model");
-            let value = serde_json::json!({ key: [text, number, { "model": 1 }], "model": model });
-            let body = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
-            let payload = scan(&body).unwrap();
-            prop_assert_eq!(payload.model.as_deref(), Some(model.as_str()));
-        }
-
-        #[test]
-        fn arbitrary_bytes_do_no_harm(body in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = scan(&body);
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,7 @@
-//! Answers that come from here and not from an engine. Errors have OpenAI's shape, and on Anthropic's paths also what its clients look for.
+//! Answers that are made here and not by an engine. Errors have the shape that OpenAI's clients
+//! read, on Anthropic's paths that of Anthropic's.
+
+use std::borrow::Cow;
 
 use serde::Serialize;
 
@@ -8,17 +11,30 @@ use super::http1::target::decoded_path;
 use super::payload::PayloadError;
 use super::stats::Outcome;
 
-/// A refusal or failure, as the client is told.
+/// Bytes of a name from outside that an error repeats; a longer one is cut.
+const ECHO_MAX: usize = 100;
+
+/// A name from outside as an error repeats it.
+fn echo(name: &str) -> Cow<'_, str> {
+    if name.len() <= ECHO_MAX {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(format!("{}...", &name[..name.floor_char_boundary(ECHO_MAX)]))
+}
+
+/// An error for the client.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Problem {
+pub(super) struct ErrorReply {
     pub(super) status: u16,
     pub(super) kind: &'static str,
     pub(super) code: &'static str,
     pub(super) param: Option<&'static str>,
     pub(super) message: String,
     pub(super) retry_after_s: Option<u32>,
+    /// Codings of a body that would be accepted, where the request's was not (RFC 9110 12.5.3).
+    accept_encoding: Option<&'static str>,
     pub(super) outcome: Outcome,
-    /// The connection cannot go on, because where the next request begins is not known or not wanted.
+    /// The connection has to close: the start of the next request is unknown, or is not waited for.
     pub(super) closes: bool,
 }
 
@@ -29,7 +45,7 @@ struct ErrorBody<'a> {
     error: ErrorObject<'a>,
 }
 
-/// Whose clients an error is for, told by the request's target.
+/// The API that a request uses, told by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Api {
     OpenAi,
@@ -58,9 +74,19 @@ struct ErrorObject<'a> {
     code: &'a str,
 }
 
-impl Problem {
+impl ErrorReply {
     fn new(status: u16, kind: &'static str, code: &'static str, outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { status, kind, code, param: None, message: message.into(), retry_after_s: None, outcome, closes: false }
+        Self {
+            status,
+            kind,
+            code,
+            param: None,
+            message: message.into(),
+            retry_after_s: None,
+            accept_encoding: None,
+            outcome,
+            closes: false,
+        }
     }
 
     fn invalid(status: u16, code: &'static str, message: impl Into<String>) -> Self {
@@ -104,12 +130,22 @@ impl Problem {
         Self { param: Some("model"), ..Self::invalid(400, "model_required", message) }
     }
 
+    pub(super) fn unclear_model() -> Self {
+        let message = "the form's field model is repeated, not text, or longer than 4096 bytes";
+        Self { param: Some("model"), ..Self::invalid(400, "invalid_form", message) }
+    }
+
+    pub(super) fn encoded_body() -> Self {
+        let message = "the body is compressed, and the model that it names decides where the request goes; send it plain";
+        Self { accept_encoding: Some("identity"), ..Self::invalid(415, "unsupported_content_encoding", message) }
+    }
+
     pub(super) fn not_found(path: &str) -> Self {
-        Self::invalid(404, "not_found", format!("nothing is served at {path:?} without a model"))
+        Self::invalid(404, "not_found", format!("nothing is served at {:?} without a model", echo(path)))
     }
 
     pub(super) fn model_not_found(model: &str) -> Self {
-        let message = format!("the model {model:?} does not exist");
+        let message = format!("the model {:?} does not exist", echo(model));
         Self {
             param: Some("model"),
             ..Self::new(404, "invalid_request_error", "model_not_found", Outcome::ModelNotFound, message)
@@ -119,17 +155,21 @@ impl Problem {
     pub(super) fn class_not_found(class: &str, model: &str) -> Self {
         Self {
             param: Some("x-ilb-class"),
-            ..Self::invalid(400, "class_not_found", format!("model {model:?} has no class {class:?}"))
+            ..Self::invalid(400, "class_not_found", format!("model {:?} has no class {:?}", echo(model), echo(class)))
         }
     }
 
     pub(super) fn malformed_require(part: &str) -> Self {
-        let message = format!("x-ilb-require has {part:?}; wanted key=value, key=value");
+        let message = format!("x-ilb-require has {:?}; wanted key=value, key=value", echo(part));
         Self { param: Some("x-ilb-require"), ..Self::invalid(400, "malformed_require", message) }
     }
 
-    pub(super) fn no_eligible_engine(constraint: &str) -> Self {
-        let message = format!("no engine satisfies {constraint}");
+    /// No engine has the tags that were asked for (`key=value, key=value`; may be empty) in the
+    /// class, if one was named, of the model.
+    pub(super) fn no_eligible_engine(tags: &str, class: Option<&str>, model: &str) -> Self {
+        let tags = if tags.is_empty() { String::new() } else { format!("{} for ", echo(tags)) };
+        let class = class.map(|class| format!("class {:?} of ", echo(class))).unwrap_or_default();
+        let message = format!("no engine satisfies {tags}{class}model {:?}", echo(model));
         Self::new(503, "api_error", "no_eligible_engine", Outcome::NoEligibleEngine, message).later(5)
     }
 
@@ -166,53 +206,71 @@ impl Problem {
         Self { retry_after_s: Some(seconds), ..self }
     }
 
-    /// Writes the answer. `request_id` may be empty, when the request was not understood that far.
+    /// Appends the answer. `request_id` is empty for a request that could not be read.
     pub(super) fn write(&self, api: Api, method: Method, request_id: &[u8], closes: bool, out: &mut Vec<u8>) {
         let json = api.json(ErrorObject { message: &self.message, kind: self.kind, param: self.param, code: self.code });
-        write(self.status, "application/json", &json, self.retry_after_s, method, request_id, closes || self.closes, out);
+        let reply = Reply {
+            status: self.status,
+            content_type: "application/json",
+            body: &json,
+            retry_after_s: self.retry_after_s,
+            accept_encoding: self.accept_encoding,
+        };
+        reply.write(method, request_id, closes || self.closes, out);
     }
 }
 
-/// The error event that ends an event stream which cannot go on. The blank line in front ends an event that was cut.
+/// The event that ends a broken event stream. The blank line in front of it ends an event that was
+/// cut.
 pub(super) fn error_event(api: Api, message: &str, code: &str) -> Vec<u8> {
     let json = api.json(ErrorObject { message, kind: "api_error", param: None, code });
     [b"\n\nevent: error\ndata: ", &json[..], b"\n\n"].concat()
 }
 
-/// Writes an answer of ours.
-#[expect(clippy::too_many_arguments, reason = "the parts of one small message, none of which has a natural home elsewhere")]
-pub(super) fn write(
-    status: u16,
-    content_type: &str,
-    body: &[u8],
-    retry_after_s: Option<u32>,
-    method: Method,
-    request_id: &[u8],
-    closes: bool,
-    out: &mut Vec<u8>,
-) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    put_decimal(out, u64::from(status));
-    out.push(b' ');
-    out.extend_from_slice(reason(status).as_bytes());
-    out.extend_from_slice(b"\r\ncontent-type: ");
-    out.extend_from_slice(content_type.as_bytes());
-    out.extend_from_slice(b"\r\ncontent-length: ");
-    put_decimal(out, body.len() as u64);
-    if let Some(seconds) = retry_after_s {
-        out.extend_from_slice(b"\r\nretry-after: ");
-        put_decimal(out, u64::from(seconds));
+/// An answer that is made here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reply<'a> {
+    pub(super) status: u16,
+    pub(super) content_type: &'a str,
+    pub(super) body: &'a [u8],
+    pub(super) retry_after_s: Option<u32>,
+    pub(super) accept_encoding: Option<&'a str>,
+}
+
+impl<'a> Reply<'a> {
+    pub(super) fn ok(content_type: &'a str, body: &'a [u8]) -> Self {
+        Self { status: 200, content_type, body, retry_after_s: None, accept_encoding: None }
     }
-    if !request_id.is_empty() {
-        out.extend_from_slice(b"\r\nx-request-id: ");
-        out.extend_from_slice(request_id);
-    }
-    if closes {
-        out.extend_from_slice(b"\r\nconnection: close");
-    }
-    out.extend_from_slice(b"\r\n\r\n");
-    if method != Method::Head {
-        out.extend_from_slice(body);
+
+    /// Appends the answer to a request of `method`.
+    pub(super) fn write(&self, method: Method, request_id: &[u8], closes: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        put_decimal(out, u64::from(self.status));
+        out.push(b' ');
+        out.extend_from_slice(reason(self.status).as_bytes());
+        out.extend_from_slice(b"\r\ncontent-type: ");
+        out.extend_from_slice(self.content_type.as_bytes());
+        out.extend_from_slice(b"\r\ncontent-length: ");
+        put_decimal(out, self.body.len() as u64);
+        if let Some(seconds) = self.retry_after_s {
+            out.extend_from_slice(b"\r\nretry-after: ");
+            put_decimal(out, u64::from(seconds));
+        }
+        if let Some(codings) = self.accept_encoding {
+            out.extend_from_slice(b"\r\naccept-encoding: ");
+            out.extend_from_slice(codings.as_bytes());
+        }
+        if !request_id.is_empty() {
+            out.extend_from_slice(b"\r\nx-request-id: ");
+            out.extend_from_slice(request_id);
+        }
+        if closes {
+            out.extend_from_slice(b"\r\nconnection: close");
+        }
+        out.extend_from_slice(b"\r\n\r\n");
+        if method != Method::Head {
+            out.extend_from_slice(self.body);
+        }
     }
 }
 
@@ -223,6 +281,7 @@ fn reason(status: u16) -> &'static str {
         404 => "Not Found",
         408 => "Request Timeout",
         413 => "Content Too Large",
+        415 => "Unsupported Media Type",
         417 => "Expectation Failed",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",

@@ -15,13 +15,15 @@ use super::plane::DataPlane;
 use super::session::client;
 use super::worker::{self, Stop};
 use crate::config::ProxyConfig;
-use crate::io::{Driver, DriverKind, Epoll, IoChoice, Probe, listen, raise_descriptor_limit};
+use crate::io::{Driver, DriverKind, Epoll, IoChoice, PortShare, Probe, listen, raise_descriptor_limit};
 use crate::rng::Rng;
 
 #[derive(Debug, Error)]
 pub enum ProxyError {
-    #[error("failed to listen on {address}: {source}")]
+    #[error("proxy.listen: cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("failed to share a listening socket: {0}")]
+    Share(io::Error),
     #[error("proxy has no address to listen on")]
     NoAddress,
     #[error("max_head_fields is {found}; wanted 1 to {FIELDS_CAP}")]
@@ -36,16 +38,18 @@ pub enum ProxyError {
 pub struct ProxyHandle {
     addresses: Vec<SocketAddr>,
     io: DriverKind,
-    /// The listening sockets once more, so that they can be shut down from here.
+    /// Copies of the listening sockets, to shut them down.
     listeners: Vec<TcpListener>,
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Starts the workers; they serve from now on, and refuse as not ready until `plane` has routes. Raises the process's limit of open files.
-/// `seed` is of the workers' random numbers: request ids, and the keys of requests without an affinity of their own.
+/// Starts the workers. They serve at once, and answer "not ready" until `plane` has routes. Raises
+/// the process's limit of open files. `seed` starts the workers' random numbers: request ids, and
+/// the keys of requests without an affinity of their own.
 ///
-/// Errors: an address cannot be listened on, io_uring was demanded and does not work, or a limit is out of range.
+/// Errors: an address cannot be listened on, io_uring was asked for and does not work, or a limit
+/// is out of range.
 pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>, seed: u64) -> Result<ProxyHandle, ProxyError> {
     if config.listen.is_empty() {
         return Err(ProxyError::NoAddress);
@@ -64,21 +68,8 @@ pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>, seed: u6
         Ok(limit) => tracing::warn!(limit, needed, "the limit of open files is below what max_connections can take"),
         Err(error) => tracing::warn!(%error, "failed to raise the limit of open files"),
     }
-    let mut addresses = config.listen.clone();
-    let mut sockets: Vec<Vec<TcpListener>> = Vec::new();
-    let mut listeners = Vec::new();
-    for _ in 0..workers {
-        let mut of_worker = Vec::new();
-        for address in &mut addresses {
-            let fail = |source| ProxyError::Listen { address: *address, source };
-            let socket = listen(*address, workers > 1).map_err(fail)?;
-            listeners.push(socket.try_clone().map_err(fail)?);
-            // Port 0 becomes a real one with the first worker, and the others follow it.
-            *address = socket.local_addr().map_err(fail)?;
-            of_worker.push(socket);
-        }
-        sockets.push(of_worker);
-    }
+    let (addresses, sockets) = open_listeners(&config.listen, workers)?;
+    let listeners = sockets.iter().flatten().map(TcpListener::try_clone).collect::<io::Result<_>>().map_err(ProxyError::Share)?;
     let kind = match &probe {
         Probe::Uring(_) => DriverKind::Uring,
         Probe::Epoll(_) => DriverKind::Epoll,
@@ -98,6 +89,32 @@ pub fn start(config: &ProxyConfig, io: IoChoice, plane: Arc<DataPlane>, seed: u6
         handle.threads.push(thread.map_err(ProxyError::Thread)?);
     }
     Ok(handle)
+}
+
+/// One socket for each worker and address, by worker; and the addresses with real ports.
+fn open_listeners(listen_at: &[SocketAddr], workers: usize) -> Result<(Vec<SocketAddr>, Vec<Vec<TcpListener>>), ProxyError> {
+    let mut addresses = listen_at.to_vec();
+    let mut sockets = Vec::new();
+    for worker in 0..workers {
+        let share = match worker {
+            _ if workers == 1 => PortShare::Alone,
+            0 => PortShare::First,
+            _ => PortShare::Next,
+        };
+        let mut of_worker = Vec::new();
+        for (place, listed) in listen_at.iter().enumerate() {
+            let address = addresses[place];
+            // `[::]` takes connections of IPv4 too, unless an address of IPv4 is listed for them.
+            let only_v6 = listed.port() != 0 && listen_at.iter().any(|other| other.is_ipv4() && other.port() == listed.port());
+            let fail = |source| ProxyError::Listen { address, source };
+            let socket = listen(address, share, only_v6).map_err(fail)?;
+            // Port 0 becomes a real one with the first worker, and the others follow it.
+            addresses[place] = socket.local_addr().map_err(fail)?;
+            of_worker.push(socket);
+        }
+        sockets.push(of_worker);
+    }
+    Ok((addresses, sockets))
 }
 
 fn spawn<D: Driver>(
@@ -129,7 +146,8 @@ impl ProxyHandle {
         self.io
     }
 
-    /// Stops accepting, lets requests in flight finish for up to `grace`, and waits for the workers to end. Blocks for as long.
+    /// Stops accepting, and blocks until the workers have ended, which finish their requests for up
+    /// to `grace`.
     pub fn shutdown(mut self, grace: Duration) {
         self.stop(grace);
     }

@@ -15,7 +15,7 @@ use crate::io::{Connection, Stream};
 use crate::model::{ClassId, EngineId};
 use crate::policy::Millis;
 use crate::policy::health::Health;
-use crate::policy::pick::Standing;
+use crate::policy::pick::Availability;
 use crate::publish::routes::Routes;
 
 pub(super) struct Engine<S: Stream> {
@@ -34,13 +34,13 @@ struct Idle<S: Stream> {
 }
 
 impl<S: Stream> Engine<S> {
-    pub(super) fn standing(&self, now: Millis, in_flight_max: usize) -> Standing {
+    pub(super) fn availability(&self, now: Millis, in_flight_max: usize) -> Availability {
         if self.in_flight.get() >= in_flight_max {
-            Standing::Full
+            Availability::Full
         } else if self.health.get().admits(now) {
-            Standing::Fit
+            Availability::Available
         } else {
-            Standing::Out
+            Availability::Out
         }
     }
 

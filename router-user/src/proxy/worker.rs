@@ -18,6 +18,7 @@ use crate::config::ProxyConfig;
 use crate::io::{Driver, Listener, Stream};
 use crate::policy::budget::RetryBudget;
 use crate::rng::Rng;
+use crate::telemetry::limited;
 
 /// Pause after an accept that failed for want of descriptors or memory: the cause will not be gone
 /// at once.
@@ -164,7 +165,7 @@ async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Liste
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return,
             Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR)) => {}
             Err(e) => {
-                tracing::warn!(error = %e, "failed to accept a connection");
+                limited!(warn, error = %e, "failed to accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -1,12 +1,13 @@
-//! Chunked bodies: a decoder that takes whole pieces only, and a relay that never leaves its output inside a chunk.
+//! Chunked bodies: a decoder, and a relay whose output can be ended after every step.
 
 use thiserror::Error;
 
 use super::head::HeadError;
 
-/// Bytes of a chunk's size line: 16 digits and an extension, which nobody uses, of at most 256 bytes.
+/// Bytes of a chunk's size line: 16 digits, an extension of at most 256 bytes, which nobody uses,
+/// and the line end.
 const SIZE_LINE_MAX: usize = 16 + 256 + 2;
-/// Bytes of all trailer lines. They are read and dropped.
+/// Bytes of all trailer lines together. Trailers are read and dropped.
 const TRAILERS_MAX: usize = 8 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -31,31 +32,32 @@ impl From<ChunkError> for HeadError {
 enum State {
     /// Before a size line.
     Size,
-    /// Inside data, with so many bytes to come.
+    /// Inside data, with this many bytes to come.
     Data(u64),
     /// After data, before its CR LF.
     DataEnd,
-    /// After the last chunk; so many bytes of trailers have been seen.
+    /// After the last chunk and this many bytes of trailers.
     Trailers(usize),
     Done,
 }
 
-/// Decodes one chunked body. Incomplete pieces stay with the caller until they are whole.
+/// Decodes one chunked body, one piece at a time. The caller keeps an incomplete piece until the
+/// rest of it has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder {
     state: State,
-    /// True once something was seen that has no place in our output: an extension or a trailer.
+    /// An extension or a trailer has been seen. Neither is passed on.
     has_extras: bool,
 }
 
-/// What one step found at the front of the input.
+/// The piece at the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// So many bytes of framing.
+    /// This many bytes of framing.
     Framing(usize),
-    /// So many bytes of data.
+    /// This many bytes of data.
     Data(usize),
-    /// Nothing whole: more input is needed.
+    /// No whole piece: more input is needed.
     Incomplete,
     /// The body has ended.
     Done,
@@ -117,7 +119,8 @@ impl Decoder {
     }
 }
 
-/// A trailer line, or the empty line that ends them: CR only before the final LF, a field name and a colon.
+/// Whether a line is a trailer (a field name and a colon, CR only before the final LF) or the empty
+/// line that ends them.
 fn is_trailer(line: &[u8]) -> bool {
     let Some(content) = line.strip_suffix(b"\r\n") else { return false };
     if content.is_empty() {
@@ -128,7 +131,8 @@ fn is_trailer(line: &[u8]) -> bool {
     colon > 0 && content[..colon].iter().all(is_token) && !content.iter().any(|&b| b == b'\r' || b == 0)
 }
 
-/// Reads a size line: (size, length of the line, whether it has an extension); `None` until it is whole.
+/// Reads a size line: size, length of the line, whether it has an extension. `None` until it is
+/// whole.
 fn size_line(input: &[u8]) -> Result<Option<(u64, usize, bool)>, ChunkError> {
     let mut size = 0u64;
     let mut digits = 0;
@@ -145,7 +149,7 @@ fn size_line(input: &[u8]) -> Result<Option<(u64, usize, bool)>, ChunkError> {
         }
         size = size << 4 | u64::from(digit);
     }
-    // Sizes above what a signed length can hold are somebody's attack on somebody else's parser.
+    // A size that a signed 64-bit length cannot hold is an attack on some other parser.
     if size > i64::MAX as u64 || (digits == 0 && !input.is_empty()) {
         return Err(ChunkError::Size);
     }
@@ -170,17 +174,18 @@ fn size_line(input: &[u8]) -> Result<Option<(u64, usize, bool)>, ChunkError> {
 
 /// Passes a chunked body on as a chunked body.
 ///
-/// After each step the output ends between two chunks, so that an error event can be added whenever the input breaks. Where the input
-/// itself is so, which is how engines send events, its bytes are passed as they are and nothing is copied.
+/// After each step the output ends between two chunks, so that an error event can be added when the
+/// input breaks. Input that ends between two chunks, which is how engines send events, is passed as
+/// it is, without a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChunkForwarder {
     decoder: Decoder,
 }
 
-/// What to send for one read.
+/// The bytes to send for one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Passed {
-    /// Bytes at the front of the input that go out unchanged, after what was put into the copy.
+    /// Bytes at the front of the input that are sent unchanged, after the copy.
     pub raw: usize,
     /// Bytes of the input that are used.
     pub consumed: usize,
@@ -193,9 +198,9 @@ impl ChunkForwarder {
         self.decoder.is_done()
     }
 
-    /// Takes what can be passed of `input`; what has to be rewritten is appended to `copy`.
+    /// Takes the whole pieces of `input`. Rewritten bytes are appended to `copy`.
     ///
-    /// Errors: the input is malformed from some point on; nothing of this read is passed.
+    /// Errors: some of the input is malformed. Nothing of this read is passed.
     pub fn pass(&mut self, input: &[u8], copy: &mut Vec<u8>) -> Result<Passed, ChunkError> {
         let mut passed = Passed::default();
         if self.decoder.state == State::Size {
@@ -206,7 +211,8 @@ impl ChunkForwarder {
                 return Ok(passed);
             }
         }
-        // A part of a chunk: it becomes a chunk of its own, so the whole chunks before it have to be copied in front of it.
+        // A part of a chunk follows. It becomes a chunk of its own, and the whole chunks before it
+        // are copied in front of it.
         let mark = copy.len();
         copy.extend_from_slice(&input[..passed.raw]);
         let mut has_data = false;
@@ -228,13 +234,13 @@ impl ChunkForwarder {
         if has_data {
             passed.raw = 0;
         } else {
-            // Nothing but framing followed: the whole chunks can still go as they are.
+            // Only framing followed, so that the whole chunks can go as they are.
             copy.truncate(mark);
         }
         Ok(passed)
     }
 
-    /// Whole chunks without extras at the front of `input`, in bytes.
+    /// Length of the whole chunks without extras at the front of `input`, in bytes.
     fn pass_whole(&mut self, input: &[u8]) -> Result<usize, ChunkError> {
         let mut whole = 0;
         loop {

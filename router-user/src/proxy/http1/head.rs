@@ -1,10 +1,10 @@
-//! Where a head ends, and what its fields mean for a message's framing.
+//! Heads: where they end, which fields concern an intermediary, and what they say about the body.
 
 use std::ops::Range;
 
 use thiserror::Error;
 
-/// Why a head is not acceptable.
+/// Why a head is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HeadError {
     #[error("head is longer than the limit")]
@@ -35,9 +35,10 @@ pub enum HeadError {
     Expectation,
 }
 
-/// Looks for the end of a head: the length of the head with its empty line, once it is there.
+/// The length of a head with the empty line that ends it; `None` until that has come.
 ///
-/// `scanned` remembers how far `input` has been looked at, so that a head that comes in pieces is looked at once. Start with 0.
+/// `scanned` is how far `input` has been looked at, so that a head in many pieces is read once.
+/// Start with 0.
 pub fn find_end(input: &[u8], scanned: &mut usize, limit: usize) -> Result<Option<usize>, HeadError> {
     let from = *scanned;
     for at in memchr::memchr_iter(b'\n', &input[from..]) {
@@ -54,7 +55,7 @@ pub fn find_end(input: &[u8], scanned: &mut usize, limit: usize) -> Result<Optio
     if input.len() >= limit { Err(HeadError::TooLong) } else { Ok(None) }
 }
 
-/// What httparse found wrong.
+/// The reason that httparse gives, in our words.
 pub(super) fn syntax(error: httparse::Error) -> HeadError {
     match error {
         httparse::Error::TooManyHeaders => HeadError::TooManyFields,
@@ -73,8 +74,9 @@ pub enum Field {
     /// Everything that is passed on.
     Other,
     Connection,
-    /// For one hop, and without use here: Keep-Alive, TE, Trailer, Upgrade, HTTP2-Settings, Proxy-Connection, Proxy-Authorization.
-    /// An offer to upgrade may be ignored (RFC 9110 7.8), and is.
+    /// For one hop, and without use here: Keep-Alive, TE, Trailer, Upgrade, HTTP2-Settings,
+    /// Proxy-Connection, Proxy-Authorization. An offer to upgrade may be ignored (RFC 9110 7.8),
+    /// and is.
     Hop,
     ContentLength,
     TransferEncoding,
@@ -91,7 +93,8 @@ pub enum Field {
     IlbRequire,
     /// Other x-ilb-*: ours, so neither a client nor an engine may set them.
     Ilb,
-    /// Spelt with an underscore, and to a server that reads `_` as `-` one of the above or one that carries identity.
+    /// Spelt with an underscore, and to a server that reads `_` as `-` one of the above or one that
+    /// carries identity.
     Shadow,
 }
 
@@ -103,8 +106,9 @@ pub fn classify(name: &str) -> Field {
     }
 }
 
-/// Whether a field's name, underscores replaced, is one that means something to us, or that engines and tiers in front take as proof of
-/// who asks. Others pass: agents name fields of their own with underscores, such as `session_id`.
+/// Whether a field's name, underscores replaced, is one that means something to us, or that engines
+/// and tiers in front take as proof of who asks. Others pass: agents name fields of their own with
+/// underscores, such as `session_id`.
 fn is_shadow(name: &str) -> bool {
     const IDENTITY: [&str; 9] =
         ["authorization", "cookie", "api-key", "x-api-key", "forwarded", "x-real-ip", "remote-user", "traceparent", "tracestate"];
@@ -143,7 +147,7 @@ fn known(name: &str) -> Field {
     }
 }
 
-/// The framing fields of one head, collected as they come.
+/// The framing fields of one head.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Framing {
     length: Option<u64>,
@@ -152,7 +156,7 @@ pub(super) struct Framing {
 
 impl Framing {
     pub(super) fn length(&mut self, value: &[u8]) -> Result<(), HeadError> {
-        // RFC 9110 8.6 allows repeated equal values; nobody needs them, and smuggling does.
+        // RFC 9110 8.6 allows repeated equal values. Only request smuggling needs them.
         if self.length.is_some() || value.is_empty() || value.len() > 18 || !value.iter().all(u8::is_ascii_digit) {
             return Err(HeadError::ContentLength);
         }
@@ -178,20 +182,21 @@ impl Framing {
     }
 }
 
-/// How a message says where its body ends.
+/// How a message announces the end of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     Known(u64),
     Chunked,
-    /// Neither: no body in a request, until the connection's end in a response.
+    /// Not at all: a request has no body then, and a response ends with its connection.
     Unknown,
 }
 
 /// What a Connection field says about the connection.
 ///
-/// RFC 9110 7.6.1 has an intermediary remove every field that Connection names. Here only fields known as hop-by-hop are removed, named
-/// or not: a client could otherwise strip the identity, address or trace that a tier in front has set, and no list of such fields is
-/// ever complete. nginx and HAProxy do the same.
+/// RFC 9110 7.6.1 has an intermediary remove every field that Connection names. Here only fields
+/// known as hop-by-hop are removed, named or not: a client could otherwise strip the identity,
+/// address or trace that a tier in front has set, and no list of such fields is ever complete.
+/// nginx and HAProxy do the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConnectionOptions {
     pub(super) is_close: bool,

@@ -1,14 +1,14 @@
-//! Response heads: from what an engine sent to what a client gets.
+//! Response heads: read from an engine, rewritten for a client.
 
 use std::mem::MaybeUninit;
 
 use super::head::{self, ConnectionOptions, Field, Framing, HeadError, Length, classify, put_field};
 use super::request::{FIELDS_CAP, Method};
 
-/// How a response's body goes on.
+/// How a response's body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// By method or status there is none, whatever the fields say.
+    /// The method or the status rules out a body, whatever the fields say.
     None,
     Known(u64),
     Chunked,
@@ -19,7 +19,7 @@ pub enum Body {
 pub struct Response {
     pub status: u16,
     pub body: Body,
-    /// Whether the engine's connection can be used again after the body.
+    /// The engine's connection can be used again after the body.
     pub keep_alive: bool,
     pub is_event_stream: bool,
 }
@@ -30,8 +30,10 @@ impl Response {
     }
 }
 
-/// Parses a whole head and appends to `out` what a client gets: status line and end-to-end fields in their order, without framing and
-/// without the empty line.
+/// Parses a whole head and appends the head for a client to `out`: status line and end-to-end
+/// fields in their order, without framing and without the empty line.
+///
+/// Errors: the head is not HTTP/1.x, its status is not 100 to 599, or its framing is ambiguous.
 pub fn parse(input: &[u8], method: Method, out: &mut Vec<u8>) -> Result<Response, HeadError> {
     let mut storage = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; FIELDS_CAP];
     let mut parsed = httparse::Response::new(&mut []);
@@ -78,9 +80,10 @@ pub fn parse(input: &[u8], method: Method, out: &mut Vec<u8>) -> Result<Response
     for (header, field) in parsed.headers.iter().zip(fields) {
         let passes = match field {
             Field::Connection | Field::Hop | Field::TransferEncoding => false,
-            // Ours replace them.
+            // Replaced by our own.
             Field::RequestId | Field::IlbClass | Field::IlbRequire | Field::Ilb => false,
-            // Of a response without a body it only says what a GET would have got; 1xx and 204 must not have it.
+            // In a response to HEAD, and in a 304, it tells the length that a GET would have got.
+            // 1xx and 204 must not have it.
             Field::ContentLength => is_bodiless && code >= 200 && code != 204,
             _ => true,
         };

@@ -18,10 +18,11 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Reads a target in origin, absolute or asterisk form. Authority form belongs to CONNECT alone, which is refused by its method.
+    /// Reads a target in origin, absolute or asterisk form. Authority form belongs to CONNECT
+    /// alone, which is refused by its method.
     ///
-    /// Errors: another form, bytes that are not visible ASCII, a fragment, a malformed host, or a path that two servers may read in
-    /// two ways.
+    /// Errors: another form, bytes that are not visible ASCII, a fragment, a malformed host, or a
+    /// path that two servers may read in two ways.
     pub(super) fn read(method: &str, text: &'a str) -> Result<Self, HeadError> {
         // Parsers disagree about fragments and backslashes, and no client sends them.
         if !text.bytes().all(|b| (0x21..=0x7e).contains(&b) && b != b'#' && b != b'\\') {
@@ -137,7 +138,8 @@ fn is_port(text: &[u8]) -> bool {
     is_number && digits.iter().fold(0, |n, d| n * 10 + u32::from(d - b'0')) <= u32::from(u16::MAX)
 }
 
-/// A registered name or an IPv4 address. A comma, which RFC 3986 allows, is refused: a list of hosts must not pass for one.
+/// A registered name or an IPv4 address. A comma, which RFC 3986 allows, is refused: a list of
+/// hosts must not pass for one.
 fn is_name(name: &[u8]) -> bool {
     let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"-._~".contains(b);
     let is_allowed = |b: &u8| is_plain(b) || b"%!$&'()*+;=".contains(b);

@@ -14,6 +14,7 @@ use crate::io::{Connection, Stream};
 use crate::proxy::http1::request::Request;
 use crate::proxy::stats::Retry;
 use crate::proxy::upstream::Engine;
+use crate::telemetry::limited;
 
 /// Why an attempt came to no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,9 +152,9 @@ impl<S: Stream> Attempt<'_, '_, S> {
             }
             Err(error) => {
                 if is_ours(&error) {
-                    tracing::warn!(engine = %engine.name, %error, "failed to connect for want of local resources");
+                    limited!(warn, engine = %engine.name, %error, "failed to connect for want of local resources");
                 } else {
-                    tracing::debug!(engine = %engine.name, %error, "failed to connect");
+                    limited!(debug, engine = %engine.name, %error, "failed to connect");
                     engine.failed(worker.timers.now(), error.kind() == io::ErrorKind::TimedOut);
                 }
                 Err(Failure::Unreachable)

@@ -1,7 +1,7 @@
 //! Where the body of the request at hand is.
 
 use crate::io::{Connection, Stream};
-use crate::proxy::reply::Problem;
+use crate::proxy::reply::ErrorReply;
 
 /// Bodies up to this size are copied behind the head: one copy is cheaper than a second part in a
 /// send.
@@ -37,5 +37,5 @@ impl BodyAt {
 /// Why there is no whole body.
 pub(super) enum NoBody {
     Gone,
-    Refused(Problem),
+    Refused(ErrorReply),
 }

@@ -13,12 +13,12 @@ use crate::proxy::http1::head;
 use crate::proxy::http1::request;
 use crate::proxy::http1::request::{Method, Request};
 use crate::proxy::http1::target::decoded_path;
-use crate::proxy::reply;
-use crate::proxy::reply::{Api, Problem};
-use crate::proxy::route;
+use crate::proxy::reply::{Api, ErrorReply, Reply};
+use crate::proxy::route::{self, BodyScan};
 use crate::proxy::stats::Outcome;
 use crate::proxy::timers::Deadline;
 use crate::proxy::worker::Worker;
+use crate::telemetry::limited;
 
 /// Time for a client to read a refusal and to stop sending, before its connection is closed under
 /// it.
@@ -59,7 +59,7 @@ pub(in crate::proxy) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: T
     let client = match Connection::adopt(socket) {
         Ok(client) => client,
         Err(error) => {
-            tracing::warn!(%error, "failed to take over a client connection");
+            limited!(warn, %error, "failed to take over a client connection");
             return;
         }
     };
@@ -101,7 +101,7 @@ impl<S: Stream> Session<'_, S> {
             request::parse(head, worker.config.max_head_fields, &self.client_ip, &mut self.wire, |out| worker.request_id(out));
         let request = match parsed {
             Ok(request) => request,
-            Err(error) => return self.refuse(Problem::head(error), None, 0).await,
+            Err(error) => return self.refuse(ErrorReply::head(error), None, 0).await,
         };
         let body = match self.body(&request, head_length).await {
             Ok(body) => body,
@@ -120,9 +120,18 @@ impl<S: Stream> Session<'_, S> {
                 Err(problem) => self.refuse(problem, Some(&request), body.held).await,
             };
         }
-        let Some(routes) = routes else { return self.refuse(Problem::not_ready(), Some(&request), body.held).await };
+        let Some(routes) = routes else { return self.refuse(ErrorReply::not_ready(), Some(&request), body.held).await };
         let payload = if body.is_own { &self.body[..] } else { &self.client.input()[body.start..body.held] };
-        let key = match route::routing_key(&request, path, payload, &routes.routes) {
+        let content_type = &self.wire[request.content_type.clone()];
+        let mut scan = BodyScan::new(&request, path, content_type, payload);
+        let facts = loop {
+            match scan.advance() {
+                Some(facts) => break facts,
+                // The other connections of this worker have their turn.
+                None => tokio::task::yield_now().await,
+            }
+        };
+        let key = match route::routing_key(&request, path, facts, &routes.routes) {
             Ok(key) => key,
             Err(problem) => return self.refuse(problem, Some(&request), body.held).await,
         };
@@ -150,7 +159,7 @@ impl<S: Stream> Session<'_, S> {
                     Ok(None) => {}
                     Err(error) => {
                         worker.stats.requests.add(1);
-                        return Err(self.refuse(Problem::head(error), None, 0).await);
+                        return Err(self.refuse(ErrorReply::head(error), None, 0).await);
                     }
                 }
             }
@@ -159,7 +168,7 @@ impl<S: Stream> Session<'_, S> {
                 Wait::Gone | Wait::Expired | Wait::Stopping if !has_begun => return Err(AfterExchange::Close),
                 Wait::Expired => {
                     worker.stats.requests.add(1);
-                    return Err(self.refuse(Problem::client_timeout(), None, 0).await);
+                    return Err(self.refuse(ErrorReply::client_timeout(), None, 0).await);
                 }
                 Wait::Gone | Wait::Stopping => {
                     worker.stats.requests.add(1);
@@ -200,7 +209,7 @@ impl<S: Stream> Session<'_, S> {
     }
 
     /// Answers with a problem, which is also the request's outcome.
-    pub(super) async fn refuse(&mut self, problem: Problem, request: Option<&Request>, held: usize) -> AfterExchange {
+    pub(super) async fn refuse(&mut self, problem: ErrorReply, request: Option<&Request>, held: usize) -> AfterExchange {
         self.worker.stats.count(problem.outcome);
         let closes = problem.closes || !request.is_some_and(|r| r.keep_alive) || self.worker.is_stopping.get();
         self.out.clear();
@@ -220,7 +229,7 @@ impl<S: Stream> Session<'_, S> {
         let closes = !request.keep_alive || self.worker.is_stopping.get();
         self.out.clear();
         let id = &self.wire[request.request_id.clone()];
-        reply::write(200, content_type, body, None, request.method, id, closes, &mut self.out);
+        Reply::ok(content_type, body).write(request.method, id, closes, &mut self.out);
         self.finish(closes, held).await
     }
 

@@ -17,7 +17,7 @@ use crate::model::EngineId;
 use crate::policy::affinity;
 use crate::policy::pick::{Pick, pick};
 use crate::proxy::http1::request::Request;
-use crate::proxy::reply::Problem;
+use crate::proxy::reply::ErrorReply;
 use crate::proxy::route::{self, RoutingKey};
 use crate::proxy::stats::{Outcome, Retry};
 use crate::proxy::upstream::WorkerRoutes;
@@ -45,11 +45,11 @@ impl<S: Stream> Session<'_, S> {
         let affinity_key = key.affinity.unwrap_or_else(|| worker.random());
         let slot = slot_of(affinity_key);
         if route.candidates.is_empty() {
-            let problem = Problem::no_eligible_engine(&route::constraint(key.class, &routes.routes));
+            let problem = route::no_eligible_engine(key.class, &routes.routes);
             return self.refuse(problem, Some(request), body.held).await;
         }
         if route.shed_frac > 0.0 && affinity::is_shed(affinity_key, route.shed_frac) {
-            return self.refuse(Problem::shed_planned(), Some(request), body.held).await;
+            return self.refuse(ErrorReply::shed_planned(), Some(request), body.held).await;
         }
         let mut tried: Vec<EngineId> = Vec::new();
         let mut failure = None;
@@ -59,19 +59,19 @@ impl<S: Stream> Session<'_, S> {
                 route.table.ranks(slot),
                 || full_rank(&route.candidates, slot),
                 &tried,
-                |engine| routes.engine(engine).standing(now, config.max_in_flight_per_engine),
+                |engine| routes.engine(engine).availability(now, config.max_in_flight_per_engine),
             );
             let id = match choice {
                 Pick::Engine(engine) if tried.len() < config.max_attempts.max(1) && self.may_retry(failure, is_stateful) => {
                     engine
                 }
-                Pick::Full if tried.is_empty() => return self.refuse(Problem::engines_full(), Some(request), body.held).await,
+                Pick::Full if tried.is_empty() => return self.refuse(ErrorReply::engines_full(), Some(request), body.held).await,
                 _ => {
                     let problem = match (failure, tried.last()) {
                         (Some(Failure::Unanswered(Unanswered::Malformed(error))), Some(&last)) => {
-                            Problem::bad_response(&routes.engine(last).name, error)
+                            ErrorReply::bad_response(&routes.engine(last).name, error)
                         }
-                        _ => Problem::engines_unavailable(tried.len()),
+                        _ => ErrorReply::engines_unavailable(tried.len()),
                     };
                     return self.refuse(problem, Some(request), body.held).await;
                 }
@@ -85,7 +85,7 @@ impl<S: Stream> Session<'_, S> {
                     worker.stats.count(Outcome::ClientGone);
                     return AfterExchange::Close;
                 }
-                Err(Failure::Late) => return self.refuse(Problem::ttft_timeout(&engine.name), Some(request), body.held).await,
+                Err(Failure::Late) => return self.refuse(ErrorReply::ttft_timeout(&engine.name), Some(request), body.held).await,
                 Err(other) => failure = Some(other),
             }
             tried.push(id);

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::attempt::{Answer, Upload};
 use super::body::{BodyAt, JOIN_MAX};
 use super::client::{AfterExchange, Session};
-use super::event_count::EventCount;
 use super::forwarder::{BodyForwarder, Broken, Step};
 use super::interrupt::{Interrupted, until};
 use super::reader_watch::ReaderWatch;
 use crate::io::{Connection, Stream};
 use crate::proxy::histogram::EventGaps;
+use crate::proxy::http1::events::EventCounter;
 use crate::proxy::http1::request::Request;
 use crate::proxy::http1::response::Response;
 use crate::proxy::reply::error_event;
@@ -30,7 +30,7 @@ pub(super) struct Forward<'a, 'w, S: Stream> {
     forwarder: BodyForwarder,
     step: Step,
     upload: Upload,
-    events: EventCount,
+    events: EventCounter,
     gaps: EventGaps,
     reader: ReaderWatch,
     /// When the request was begun to be sent, since the worker's start.
@@ -66,7 +66,7 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
             forwarder: head.forwarder,
             step,
             upload,
-            events: EventCount::default(),
+            events: head.events,
             gaps: EventGaps::default(),
             reader,
             sent_at,

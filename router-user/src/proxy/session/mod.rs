@@ -9,7 +9,6 @@
 mod attempt;
 mod body;
 pub(super) mod client;
-mod event_count;
 mod exchange;
 mod forward;
 mod forwarder;

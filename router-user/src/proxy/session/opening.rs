@@ -1,6 +1,7 @@
 //! The opening of an answer: its head, and the first of its body that can be passed on. No IO.
 
 use super::forwarder::{BodyForwarder, Broken, Step};
+use crate::proxy::http1::events::EventCounter;
 use crate::proxy::http1::head::{self, HeadError};
 use crate::proxy::http1::request::{Method, Request};
 use crate::proxy::http1::response::{self, Response};
@@ -27,6 +28,8 @@ pub(super) enum Unanswered {
 pub(super) struct AnswerHead {
     pub(super) response: Response,
     pub(super) forwarder: BodyForwarder,
+    /// Has seen the body up to the first step.
+    pub(super) events: EventCounter,
     /// The client's connection closes after the answer.
     pub(super) closes: bool,
 }
@@ -92,6 +95,8 @@ impl<'a> Opening<'a> {
         if step.is_done || step.raw > 0 || !step.tail.is_empty() || out.len() > before {
             return Ok(Advanced { consumed, begun: Some((*head, step)) });
         }
+        // No data is in it, but the counter has to see where the chunk begins.
+        head.events.count(&rest[..step.consumed]);
         self.framing_bytes += step.consumed;
         consumed += step.consumed;
         self.more(consumed, &input[consumed..], is_end)
@@ -124,7 +129,8 @@ impl<'a> Opening<'a> {
         let forwarder = BodyForwarder::new(response.body, self.minor);
         let closes = forwarder.put_framing(out) || self.own.closes;
         put_own_fields(out, &self.own, closes);
-        self.head = Some(AnswerHead { response, forwarder, closes });
+        let events = EventCounter::new(response.body);
+        self.head = Some(AnswerHead { response, forwarder, events, closes });
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use crate::policy::Millis;
 use crate::proxy::http1::chunk;
 use crate::proxy::http1::head::Length;
 use crate::proxy::http1::request::Request;
-use crate::proxy::reply::Problem;
+use crate::proxy::reply::ErrorReply;
 
 impl<S: Stream> Session<'_, S> {
     /// Waits for the whole body.
@@ -18,7 +18,7 @@ impl<S: Stream> Session<'_, S> {
         let limit = self.worker.config.max_body_bytes;
         let length = match request.length {
             Length::Unknown => return Ok(BodyAt { held: head_length, start: head_length, is_own: false }),
-            Length::Known(n) if n > limit as u64 => return Err(NoBody::Refused(Problem::body_too_large(limit))),
+            Length::Known(n) if n > limit as u64 => return Err(NoBody::Refused(ErrorReply::body_too_large(limit))),
             Length::Known(n) => n as usize,
             Length::Chunked => return self.chunked_body(request, head_length).await,
         };
@@ -47,10 +47,10 @@ impl<S: Stream> Session<'_, S> {
         let mut decoder = chunk::Decoder::default();
         loop {
             let input = self.client.input();
-            match decoder.step(input).map_err(|e| NoBody::Refused(Problem::head(e.into())))? {
+            match decoder.step(input).map_err(|e| NoBody::Refused(ErrorReply::head(e.into())))? {
                 chunk::Piece::Framing(n) => self.client.consume(n),
                 chunk::Piece::Data(n) if self.body.len() + n > limit => {
-                    return Err(NoBody::Refused(Problem::body_too_large(limit)));
+                    return Err(NoBody::Refused(ErrorReply::body_too_large(limit)));
                 }
                 chunk::Piece::Data(n) => {
                     self.take_room(n)?;
@@ -71,7 +71,7 @@ impl<S: Stream> Session<'_, S> {
     }
 
     fn take_room(&self, bytes: usize) -> Result<(), NoBody> {
-        if self.room.take(bytes, &self.worker.timers) { Ok(()) } else { Err(NoBody::Refused(Problem::bodies_full())) }
+        if self.room.take(bytes, &self.worker.timers) { Ok(()) } else { Err(NoBody::Refused(ErrorReply::bodies_full())) }
     }
 
     /// Tells a client that asked whether to send its body to do so.
@@ -90,10 +90,10 @@ impl<S: Stream> Session<'_, S> {
         }
         self.deadline.set(patience(&self.worker.config, self.worker.timers.coarse().saturating_sub(begun), received));
         match self.wait(false).await {
-            _ if self.room.is_evicted() => Err(NoBody::Refused(Problem::bodies_full())),
+            _ if self.room.is_evicted() => Err(NoBody::Refused(ErrorReply::bodies_full())),
             Wait::Filled => Ok(()),
             Wait::Gone | Wait::Stopping => Err(NoBody::Gone),
-            Wait::Expired => Err(NoBody::Refused(Problem::client_timeout())),
+            Wait::Expired => Err(NoBody::Refused(ErrorReply::client_timeout())),
         }
     }
 

@@ -5,6 +5,8 @@ mod engines;
 mod errors;
 mod fields;
 mod http;
+mod listening;
+mod payloads;
 mod routing;
 mod slow_clients;
 mod streaming;

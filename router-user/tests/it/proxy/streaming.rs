@@ -70,6 +70,33 @@ fn a_stream_cut_at_every_byte_arrives_the_same(#[values(IoChoice::Uring, IoChoic
     assert_eq!(stats.engines[0].connects, 1);
 }
 
+#[rstest]
+fn events_are_counted_whatever_ends_their_lines_and_wherever_reads_cut_them(
+    #[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice,
+) {
+    let engine = Engine::start(|socket, request| {
+        let (case, cut) = request.field("x-case").unwrap().split_once(' ').unwrap();
+        let end = ["\n", "\r", "\r\n"][case.parse::<usize>().unwrap()];
+        let stream = "data: one\n\n: ping\n\nevent: x\ndata: two\ndata: three\n\n\ndata: [DONE]\n\n".replace('\n', end);
+        let (front, back) = stream.split_at(cut.parse::<usize>().unwrap().min(stream.len() - 1));
+        socket.write_all(SSE_HEAD).unwrap();
+        for part in [front, back].into_iter().filter(|part| !part.is_empty()) {
+            socket.write_all(&chunk(part)).unwrap();
+        }
+        socket.write_all(b"0\r\n\r\n").is_ok()
+    });
+    let world = World::new(io, &[&engine]);
+    let mut client = world.client();
+    let mut streams = 0;
+    for case in 0..3 {
+        for cut in 0..80 {
+            client.ask(&format!("x-case: {case} {cut}\r\n"));
+            streams += 1;
+        }
+    }
+    assert_eq!(world.check_outcomes(&[]).engines[0].events, 3 * streams);
+}
+
 /// A long answer to a client that reads slowly: the engine is held back, and nothing is lost.
 #[rstest]
 fn a_slow_reader_holds_the_engine_back(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
