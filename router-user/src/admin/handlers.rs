@@ -15,8 +15,9 @@ use crate::admin::view::{
     EngineView, EnginesView, ExplainQuery, ExplainView, RollbackRequest, RollbackView, RouteView, SnapshotView, SnapshotsView,
     StatusView, UnpinRequest, WeightView, WeightsView,
 };
+use crate::clock::unix_ms;
 use crate::config::Config;
-use crate::control::{Command, CommandError, ControlStatus, EngineHealth, Explained, PinRequest};
+use crate::control::{Command, CommandError, ControlStatus, EngineHealth, Explained, PinRequest, time_left};
 use crate::model::Fleet;
 use crate::plan::Route;
 use crate::plan::explain::weights::explain_routes;
@@ -46,16 +47,18 @@ pub(super) async fn engines(State(state): State<AdminState>) -> Json<EnginesView
     let mut live = state.data.as_deref().map(live::engines).unwrap_or_default();
     let view = |entry: &EngineEntry| {
         let health = control.as_ref().and_then(|(status, _)| status.engines.iter().find(|e| e.engine == entry.name));
+        // A controller knows the present; a snapshot tells of when it was published.
+        let present = health.and_then(|health| health.present.as_ref());
         EngineView {
             engine: entry.name.clone(),
             region: entry.region.clone(),
             address: entry.address,
             profile: health.map(|e| e.profile.clone()),
-            capacity_rps: entry.capacity_rps,
+            capacity_rps: present.map_or(entry.capacity_rps, |now| now.capacity_rps),
             present_capacity_rps: health.zip(control.as_ref()).and_then(|(of, (_, config))| present_capacity_rps(config, of)),
-            load_rps: entry.load_rps,
-            utilisation: if entry.capacity_rps > 0.0 { entry.load_rps / entry.capacity_rps } else { 0.0 },
-            latency_ms: entry.latency_ms,
+            load_rps: present.map_or(entry.load_rps, |now| now.load_rps),
+            utilisation: present.map_or(entry.load_rps / entry.capacity_rps, |now| now.load_rps / now.capacity_rps).max(0.0),
+            latency_ms: present.map_or(entry.latency_ms, |now| now.latency_ms),
             price_ms: entry.price_ms,
             ready: health.map(|e| e.ready),
             ready_replicas: health.and_then(|e| e.ready_replicas),
@@ -217,9 +220,9 @@ pub(super) async fn rollback(State(state): State<AdminState>, Json(request): Jso
         Ok(generation) => generation,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("generation {error}")).into_response(),
     };
-    let expires_unix_ms = request.expires_unix_ms;
+    let ttl = time_left(request.ttl_ms, request.expires_unix_ms, unix_ms());
     let Some(controller) = &state.controller else { return no_controller() };
-    match controller.ask(|done| Command::Rollback { generation, expires_unix_ms, done }).await {
+    match controller.ask(|done| Command::Rollback { generation, ttl, done }).await {
         Ok(published) => Json(RollbackView { generation: Generation(published) }).into_response(),
         Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     }

@@ -194,8 +194,11 @@ pub struct SnapshotView {
 pub struct RollbackRequest {
     /// As `ilb snapshots` shows it.
     pub generation: String,
-    /// When the optimiser takes over again, in ms since the Unix epoch; when it is told to, if missing.
-    #[serde(default)]
+    /// How long the weights hold, in ms. Without it and the next field, they hold until they are taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// When the weights stop to hold, in ms since the Unix epoch. Where both are given, the earlier end counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_ms: Option<u64>,
 }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use router_user::admin::{AdminClient, ExplainQuery, RollbackRequest, UnpinRequest};
-use router_user::clock::unix_ms;
 use router_user::control::PinRequest;
 use router_user::publish::Generation;
 use serde::Serialize;
@@ -34,7 +33,7 @@ pub(crate) async fn weights(args: Weights) -> anyhow::Result<()> {
             show(&weights, args.ask.json)
         }
         Some(WeightsCommand::Set { cluster, class, weights, ttl, socket }) => {
-            let pin = PinRequest { cluster, class, weights, expires_unix_ms: ttl.map(expires) };
+            let pin = PinRequest { cluster, class, weights, ttl_ms: ttl.map(ms), ..PinRequest::default() };
             AdminClient::new(&socket.path).pin(&pin).await?;
             print(&format!("set by hand, {}\n", until(ttl)))
         }
@@ -51,7 +50,7 @@ pub(crate) async fn snapshots(ask: Ask) -> anyhow::Result<()> {
 }
 
 pub(crate) async fn rollback(generation: Generation, ttl: Option<Duration>, socket: Socket) -> anyhow::Result<()> {
-    let request = RollbackRequest { generation: generation.to_string(), expires_unix_ms: ttl.map(expires) };
+    let request = RollbackRequest { generation: generation.to_string(), ttl_ms: ttl.map(ms), expires_unix_ms: None };
     let published = AdminClient::new(&socket.path).rollback(&request).await?;
     print(&format!(
         "generation {generation} is published again as {}; its weights hold {}
@@ -61,8 +60,8 @@ pub(crate) async fn rollback(generation: Generation, ttl: Option<Duration>, sock
     ))
 }
 
-fn expires(ttl: Duration) -> u64 {
-    unix_ms().saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+fn ms(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn until(ttl: Option<Duration>) -> String {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::model::Fleet;
 use crate::plan::decide::failover::{Alternate, alternates};
-use crate::plan::decide::gate::{Decision, decide};
+use crate::plan::decide::gate::{Decision, decide, with_weights};
 use crate::plan::decide::regions::{RegionLoss, region_losses};
-use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate};
+use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, plan_greedily};
 use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
 
@@ -71,4 +71,26 @@ pub fn conclude(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, p
     let held_ms = || evaluate(fleet, inputs, held.unwrap_or_default()).mean_ms;
     let expected_ms = published.as_ref().map_or_else(held_ms, |(plan, _)| plan.latency_ms);
     Conclusion { decision, published, expected_ms }
+}
+
+/// The `held` weights with routes for the clusters and classes that they lack, from a plan that leaves the others where they are.
+/// `None` where there is no such plan.
+pub fn completed(fleet: &Fleet, inputs: &Inputs, mut held: Vec<RouteWeights>) -> Option<Vec<RouteWeights>> {
+    if held.len() < fleet.clusters.len() * fleet.classes.len() {
+        let around = plan_greedily(fleet, inputs, Some(&held)).ok()?;
+        let is_missing =
+            |route: &RouteWeights| !held.iter().any(|held| (held.cluster, held.class) == (route.cluster, route.class));
+        let missing: Vec<RouteWeights> = around.weights().into_iter().filter(is_missing).collect();
+        held.extend(missing);
+        held.sort_by_key(|route| (route.cluster, route.class));
+    }
+    Some(held)
+}
+
+/// The `held` weights, one for each route of `plan`, as a plan and a snapshot of their own: for a fleet that has changed since they were
+/// published. The snapshot has no number, time and alternates yet.
+pub fn restated(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], plan: &Plan, reason: &str) -> (Plan, Snapshot) {
+    let restated = with_weights(fleet, inputs, plan, held);
+    let content = build::snapshot(fleet, &restated, 0, 0, reason);
+    (restated, content)
 }

@@ -16,9 +16,10 @@ mod planner_thread;
 mod server;
 
 pub use controller::task::{Command, CommandError, ControlStatus, Controller, ControllerHandle, Explained};
-pub use cycle::{Conclusion, Planning, conclude};
+pub use cycle::{Conclusion, Planning, completed, conclude, restated};
 pub use engines::health::{Answer, Probe, Verdict};
 pub use estimate::demand::{DemandEstimate, Freshness, ReportError};
-pub use estimate::state::{ClusterDemand, EngineDrift, EngineHealth, MeasureError, Measured, Suspicion};
+pub use estimate::state::{ClusterDemand, EngineDrift, EngineHealth, EnginePresent, MeasureError, Measured, Suspicion};
+pub(crate) use pins::time_left;
 pub use pins::{PinError, PinRequest};
 pub use server::{router, serve, serve_on};

@@ -1,6 +1,11 @@
-//! Weights an operator has set by hand: they hold until they expire or are taken back, also across a restart of the controller.
+//! Weights that an operator has set by hand. They hold until they expire or are taken back, also
+//! across a restart of the controller.
+//!
+//! A pin lasts for a time by the monotonic clock, whatever the wall clock does. Only from one process
+//! to the next does its end go by the wall clock, and then never for longer than was left of it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -14,7 +19,7 @@ use crate::publish::store::{StoreError, write_whole};
 const SUM_TOLERANCE: f64 = 0.001;
 
 /// Weights of one (cluster, class) as an operator writes them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PinRequest {
     pub cluster: String,
@@ -22,9 +27,30 @@ pub struct PinRequest {
     /// Engine name and weight; the weights sum to 1.
     #[serde(deserialize_with = "weights")]
     pub weights: Vec<(String, f64)>,
-    /// When the pin ends, in ms since the Unix epoch; never, if it is missing.
-    #[serde(default)]
+    /// How long the pin lasts, in ms. Without it and the next field, it lasts until it is taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// When the pin ends, in ms since the Unix epoch. Where both are given, the earlier end counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_ms: Option<u64>,
+}
+
+/// The present moment by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// Monotonic time since the start of the process.
+    pub(super) now: Duration,
+    /// Wall-clock time in ms since the Unix epoch.
+    pub(super) unix_ms: u64,
+}
+
+/// A pin in force.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct HeldPin {
+    /// Without its times.
+    request: PinRequest,
+    /// When it ends, by the monotonic clock.
+    ends: Option<Duration>,
 }
 
 /// Reads weights as JSON has them, where "not a number" and infinity become `null`.
@@ -64,12 +90,12 @@ pub enum PinError {
 #[derive(Debug)]
 pub(super) struct Pins {
     file: PathBuf,
-    pins: Vec<PinRequest>,
+    pins: Vec<HeldPin>,
 }
 
 impl Pins {
     /// Reads the pins that were set before. Those that no longer fit the fleet are dropped with a warning.
-    pub(super) fn load(dir: &Path, fleet: &Fleet) -> Self {
+    pub(super) fn load(dir: &Path, fleet: &Fleet, moment: Moment) -> Self {
         let file = dir.join("pins.json");
         let pins = match std::fs::read(&file) {
             Ok(json) => serde_json::from_slice::<Vec<PinRequest>>(&json).unwrap_or_else(|error| {
@@ -78,41 +104,45 @@ impl Pins {
             }),
             Err(_) => Vec::new(),
         };
-        Self { file, pins: pins.into_iter().filter(|pin| is_legal(pin, fleet)).collect() }
+        Self { file, pins: legal(pins, fleet, moment) }
     }
 
     /// All pins with `pin` in the place of an earlier one of the same cluster and class; to be [kept](Self::keep).
     ///
     /// Errors: it names something unknown or not eligible, or its weights are not weights.
-    pub(super) fn with(&self, pin: PinRequest, fleet: &Fleet) -> Result<Vec<PinRequest>, PinError> {
+    pub(super) fn with(&self, pin: PinRequest, fleet: &Fleet, moment: Moment) -> Result<Vec<HeldPin>, PinError> {
         resolve(&pin, fleet)?;
         let mut pins = self.pins.clone();
-        pins.retain(|p| (&p.cluster, &p.class) != (&pin.cluster, &pin.class));
-        pins.push(pin);
+        pins.retain(|p| (&p.request.cluster, &p.request.class) != (&pin.cluster, &pin.class));
+        pins.push(HeldPin::of(pin, moment));
         Ok(pins)
     }
 
     /// The pins that are left without those that match; `None` matches all.
-    pub(super) fn without(&self, cluster: Option<&str>, class: Option<&str>) -> Vec<PinRequest> {
+    ///
+    /// Errors: the fleet has no such cluster or class.
+    pub(super) fn without(&self, cluster: Option<&str>, class: Option<&str>, fleet: &Fleet) -> Result<Vec<HeldPin>, PinError> {
+        cluster.map(|name| find_cluster(fleet, name)).transpose()?;
+        class.map(|name| find_class(fleet, name)).transpose()?;
         let matches = |p: &PinRequest| cluster.is_none_or(|c| c == p.cluster) && class.is_none_or(|c| c == p.class);
-        self.pins.iter().filter(|p| !matches(p)).cloned().collect()
+        Ok(self.pins.iter().filter(|p| !matches(&p.request)).cloned().collect())
     }
 
     pub(super) fn len(&self) -> usize {
         self.pins.len()
     }
 
-    /// Pins in force at `now_unix_ms`; those that have expired are forgotten.
-    pub(super) fn in_force(&mut self, now_unix_ms: u64, fleet: &Fleet) -> Vec<Pin> {
-        self.pins.retain(|p| p.expires_unix_ms.is_none_or(|end| end > now_unix_ms));
-        self.pins.iter().filter_map(|p| resolve(p, fleet).ok()).collect()
+    /// Pins in force `now`; those that have expired are forgotten.
+    pub(super) fn in_force(&mut self, now: Duration, fleet: &Fleet) -> Vec<Pin> {
+        self.pins.retain(|pin| pin.ends.is_none_or(|end| end > now));
+        self.pins.iter().filter_map(|pin| resolve(&pin.request, fleet).ok()).collect()
     }
 
     /// Puts `pins` in the place of all, and on disk.
     ///
     /// Errors: they cannot be stored; then nothing changes.
-    pub(super) fn keep(&mut self, pins: Vec<PinRequest>) -> Result<(), PinError> {
-        write_whole(&self.file, &to_json(&pins))?;
+    pub(super) fn keep(&mut self, pins: Vec<HeldPin>, moment: Moment) -> Result<(), PinError> {
+        write_whole(&self.file, &to_json(&pins, moment))?;
         self.pins = pins;
         Ok(())
     }
@@ -120,16 +150,44 @@ impl Pins {
     /// Takes over the pins that another controller kept.
     ///
     /// Errors: they cannot be read or stored; then nothing changes.
-    pub(super) fn adopt(&mut self, json: &[u8], fleet: &Fleet) -> Result<(), PinError> {
+    pub(super) fn adopt(&mut self, json: &[u8], fleet: &Fleet, moment: Moment) -> Result<(), PinError> {
         let pins: Vec<PinRequest> = serde_json::from_slice(json)?;
-        let pins: Vec<PinRequest> = pins.into_iter().filter(|pin| is_legal(pin, fleet)).collect();
-        if pins != self.pins { self.keep(pins) } else { Ok(()) }
+        self.keep(legal(pins, fleet, moment), moment)
     }
 }
 
+impl HeldPin {
+    pub(super) fn of(request: PinRequest, moment: Moment) -> Self {
+        let left = time_left(request.ttl_ms, request.expires_unix_ms, moment.unix_ms);
+        Self {
+            ends: left.map(|left| moment.now.saturating_add(left)),
+            request: PinRequest { ttl_ms: None, expires_unix_ms: None, ..request },
+        }
+    }
+
+    /// The pin with what is left of it, for another process.
+    fn to_request(&self, moment: Moment) -> PinRequest {
+        let left_ms = self.ends.map(|end| u64::try_from(end.saturating_sub(moment.now).as_millis()).unwrap_or(u64::MAX));
+        let expires_unix_ms = left_ms.map(|left| moment.unix_ms.saturating_add(left));
+        PinRequest { ttl_ms: left_ms, expires_unix_ms, ..self.request.clone() }
+    }
+}
+
+/// How long a pin lasts from now on that was asked for by a duration, an end by the wall clock, or both; `None` for one without end.
+pub(crate) fn time_left(ttl_ms: Option<u64>, expires_unix_ms: Option<u64>, unix_ms: u64) -> Option<Duration> {
+    let until_end = expires_unix_ms.map(|end| end.saturating_sub(unix_ms));
+    ttl_ms.into_iter().chain(until_end).min().map(Duration::from_millis)
+}
+
 /// Pins in the form they are kept in.
-pub(super) fn to_json(pins: &[PinRequest]) -> Vec<u8> {
-    serde_json::to_vec_pretty(pins).expect("pins have only strings and finite numbers")
+pub(super) fn to_json(pins: &[HeldPin], moment: Moment) -> Vec<u8> {
+    let requests: Vec<PinRequest> = pins.iter().map(|pin| pin.to_request(moment)).collect();
+    serde_json::to_vec_pretty(&requests).expect("pins have only strings and finite numbers")
+}
+
+/// Stored pins that still fit the fleet, for what is left of them.
+fn legal(pins: Vec<PinRequest>, fleet: &Fleet, moment: Moment) -> Vec<HeldPin> {
+    pins.into_iter().filter(|pin| is_legal(pin, fleet)).map(|pin| HeldPin::of(pin, moment)).collect()
 }
 
 fn is_legal(pin: &PinRequest, fleet: &Fleet) -> bool {
@@ -142,19 +200,26 @@ fn is_legal(pin: &PinRequest, fleet: &Fleet) -> bool {
     }
 }
 
+fn find_cluster(fleet: &Fleet, name: &str) -> Result<ClusterId, PinError> {
+    let unknown = || PinError::Cluster(name.to_owned(), names(fleet.clusters.iter().map(|cluster| &cluster.name)));
+    fleet.cluster(name).ok_or_else(unknown)
+}
+
+fn find_class(fleet: &Fleet, name: &str) -> Result<ClassId, PinError> {
+    let unknown = || PinError::Class(name.to_owned(), names(fleet.classes.iter().map(|class| &class.name)));
+    fleet.class(name).ok_or_else(unknown)
+}
+
+fn names<'n>(names: impl Iterator<Item = &'n String>) -> String {
+    names.map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
 fn resolve(pin: &PinRequest, fleet: &Fleet) -> Result<Pin, PinError> {
-    let names = |names: Vec<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let cluster: ClusterId = fleet
-        .cluster(&pin.cluster)
-        .ok_or_else(|| PinError::Cluster(pin.cluster.clone(), names(fleet.clusters.iter().map(|c| &c.name).collect())))?;
-    let class: ClassId = fleet
-        .class(&pin.class)
-        .ok_or_else(|| PinError::Class(pin.class.clone(), names(fleet.classes.iter().map(|c| &c.name).collect())))?;
+    let (cluster, class) = (find_cluster(fleet, &pin.cluster)?, find_class(fleet, &pin.class)?);
     let mut weights = Vec::with_capacity(pin.weights.len());
     for (name, weight) in &pin.weights {
-        let engine = fleet
-            .engine(name)
-            .ok_or_else(|| PinError::Engine(name.clone(), names(fleet.engines.iter().map(|e| &e.name).collect())))?;
+        let engine =
+            fleet.engine(name).ok_or_else(|| PinError::Engine(name.clone(), names(fleet.engines.iter().map(|e| &e.name))))?;
         if let Some(reason) = fleet.ineligible(class, engine) {
             return Err(PinError::NotEligible { engine: name.clone(), class: pin.class.clone(), reason });
         }
@@ -182,23 +247,59 @@ mod tests {
 
     fn pin(weights: &[(&str, f64)]) -> PinRequest {
         let weights = weights.iter().map(|(e, w)| ((*e).to_owned(), *w)).collect();
-        PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, expires_unix_ms: None }
+        PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, ..PinRequest::default() }
+    }
+
+    fn at(now_ms: u64, unix_ms: u64) -> Moment {
+        Moment { now: ms(now_ms), unix_ms }
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
     }
 
     #[test]
     fn pins_survive_a_restart_expire_and_are_taken_back() {
         let fleet = config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let mut pins = Pins::load(dir.path(), &fleet);
+        let mut pins = Pins::load(dir.path(), &fleet, at(0, 0));
         let timed = PinRequest { expires_unix_ms: Some(1_000), ..pin(&[("e2", 0.5), ("e3", 0.5)]) };
-        pins.keep(pins.with(timed, &fleet).expect("legal")).expect("stored");
-        let mut pins = Pins::load(dir.path(), &fleet);
-        assert_eq!(pins.in_force(999, &fleet)[0].weights.len(), 2);
-        assert!(pins.in_force(1_000, &fleet).is_empty());
-        pins.keep(pins.with(pin(&[("e1", 1.0)]), &fleet).expect("legal")).expect("stored");
-        assert_eq!(pins.without(Some("a"), None).len(), 1);
-        pins.keep(pins.without(Some("b"), Some("chat"))).expect("stored");
-        assert!(pins.in_force(0, &fleet).is_empty());
+        pins.keep(pins.with(timed, &fleet, at(0, 0)).expect("legal"), at(0, 0)).expect("stored");
+        let mut pins = Pins::load(dir.path(), &fleet, at(0, 0));
+        assert_eq!(pins.in_force(ms(999), &fleet)[0].weights.len(), 2);
+        assert!(pins.in_force(ms(1_000), &fleet).is_empty());
+        pins.keep(pins.with(pin(&[("e1", 1.0)]), &fleet, at(0, 0)).expect("legal"), at(0, 0)).expect("stored");
+        assert_eq!(pins.without(Some("a"), None, &fleet).expect("known").len(), 1);
+        pins.keep(pins.without(Some("b"), Some("chat"), &fleet).expect("known"), at(0, 0)).expect("stored");
+        assert!(pins.in_force(ms(0), &fleet).is_empty());
+    }
+
+    #[test]
+    fn a_pin_lasts_as_long_as_it_was_set_for_wherever_the_wall_clock_goes() {
+        let fleet = config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let mut pins = Pins::load(dir.path(), &fleet, at(0, 500_000));
+        let timed = PinRequest { ttl_ms: Some(8_000), ..pin(&[("e1", 1.0)]) };
+        pins.keep(pins.with(timed, &fleet, at(1_000, 500_000)).expect("legal"), at(1_000, 500_000)).expect("stored");
+        assert_eq!(pins.in_force(ms(8_999), &fleet).len(), 1);
+        // The next process starts 3 s later, by a wall clock that is right, was set back, or was set forward.
+        for (unix_ms, left_ms) in [(503_000, 5_000), (100_000, 8_000), (900_000, 0)] {
+            let mut next = Pins::load(dir.path(), &fleet, at(0, unix_ms));
+            assert!(left_ms == 0 || next.in_force(ms(left_ms - 1), &fleet).len() == 1, "{unix_ms}");
+            assert!(next.in_force(ms(left_ms), &fleet).is_empty(), "{unix_ms}");
+        }
+        assert!(pins.in_force(ms(9_000), &fleet).is_empty());
+    }
+
+    #[test]
+    fn what_is_taken_back_has_to_exist() {
+        let fleet = config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let pins = Pins::load(dir.path(), &fleet, at(0, 0));
+        let error = pins.without(None, Some("nope"), &fleet).expect_err("no such class");
+        assert_eq!(error.to_string(), "unknown class \"nope\"; wanted one of chat");
+        let error = pins.without(Some("z"), None, &fleet).expect_err("no such cluster");
+        assert_eq!(error.to_string(), "unknown cluster \"z\"; wanted one of a, b, c");
     }
 
     #[test]
@@ -215,7 +316,7 @@ mod tests {
     fn refuses_what_is_no_pin_and_changes_nothing() {
         let fleet = config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let pins = Pins::load(dir.path(), &fleet);
+        let pins = Pins::load(dir.path(), &fleet, at(0, 0));
         for (wrong, wanted) in [
             (pin(&[("e9", 1.0)]), "unknown engine \"e9\"; wanted one of e1, e2, e3"),
             (pin(&[("e2", 0.5)]), "sum to 0.5"),
@@ -229,7 +330,7 @@ mod tests {
             (PinRequest { cluster: "z".to_owned(), ..pin(&[("e1", 1.0)]) }, "unknown cluster \"z\""),
             (PinRequest { class: "z".to_owned(), ..pin(&[("e1", 1.0)]) }, "unknown class \"z\""),
         ] {
-            let error = pins.with(wrong, &fleet).expect_err(wanted).to_string();
+            let error = pins.with(wrong, &fleet, at(0, 0)).expect_err(wanted).to_string();
             assert!(error.contains(wanted), "{error:?} lacks {wanted:?}");
         }
     }

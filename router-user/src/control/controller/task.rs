@@ -10,20 +10,20 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
 use crate::control::canary::{Canary, Finding};
-use crate::control::cycle::{Conclusion, conclude};
+use crate::control::cycle::{Conclusion, completed, conclude, restated};
 use crate::control::engines::health;
 use crate::control::engines::health::{Probe, Verdict};
-use crate::control::estimate::state::{ClusterDemand, EngineHealth, MeasureError, Measured, Suspicion};
+use crate::control::estimate::state::{ClusterDemand, EngineHealth, EnginePresent, MeasureError, Measured, Suspicion};
 use crate::control::leadership::publisher::{Change, Publisher};
 use crate::control::pins;
-use crate::control::pins::{PinError, PinRequest, Pins};
+use crate::control::pins::{HeldPin, Moment, PinError, PinRequest, Pins};
 use crate::control::planner_thread::Solver;
-use crate::model::{ClassId, ClusterId};
+use crate::model::{ClassId, ClusterId, Fleet};
 use crate::plan::decide::gate::{Decision, Reason};
 use crate::plan::decide::regions::RegionLoss;
 use crate::plan::explain::{report, shed};
 use crate::plan::verify::check;
-use crate::plan::{Inputs, Plan, RouteWeights};
+use crate::plan::{EngineEvaluation, Inputs, Plan, RouteWeights, evaluate};
 use crate::probe::{self, Scrape};
 use crate::publish::snapshot::{Route, Snapshot};
 use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, LONG_POLL, Reports, Store, StoreError};
@@ -50,8 +50,8 @@ pub enum Command {
     /// Publishes an old generation's content under a new number, and holds its weights as pins. Answers the new number.
     Rollback {
         generation: Generation,
-        /// When the optimiser takes over again, in ms since the Unix epoch; when it is told to, if missing.
-        expires_unix_ms: Option<u64>,
+        /// After how long the optimiser takes over again; when it is told to, if missing.
+        ttl: Option<Duration>,
         done: oneshot::Sender<Result<u64, CommandError>>,
     },
     /// Gives up the lead, if this controller has it.
@@ -134,6 +134,8 @@ pub struct Controller {
     seen: watch::Sender<Generation>,
     measured: Measured,
     pins: Pins,
+    /// Every engine under the weights in force, as of the last plan.
+    present: Vec<EnginePresent>,
     /// Routes whose weights an operator has set, as of the last inputs.
     by_hand: Vec<(ClusterId, ClassId)>,
     canary: Option<Canary>,
@@ -175,8 +177,9 @@ impl Controller {
             clock,
             measured,
             canary: Canary::new(&config),
-            pins: Pins::load(&config.store.dir, &config.fleet),
+            pins: Pins::load(&config.store.dir, &config.fleet, Moment { now: clock.now(), unix_ms: unix_ms() }),
             by_hand: Vec::new(),
+            present: Vec::new(),
             solver: Solver::start(Arc::clone(&config)).expect("the machine has room for one thread"),
             status: ControlStatus::default(),
             seen: seen.clone(),
@@ -263,7 +266,7 @@ impl Controller {
                 false
             }
             Command::Pin(pin, done) => {
-                let outcome = match self.pins.with(pin, &self.config.fleet) {
+                let outcome = match self.pins.with(pin, &self.config.fleet, self.moment()) {
                     Ok(pins) => self.keep_pins(pins).await,
                     Err(error) => Err(error.into()),
                 };
@@ -272,15 +275,13 @@ impl Controller {
                 changed
             }
             Command::Unpin { cluster, class, done } => {
-                let kept = self.pins.without(cluster.as_deref(), class.as_deref());
-                let removed = self.pins.len() - kept.len();
-                let outcome = if removed > 0 { self.keep_pins(kept).await } else { Ok(()) };
-                let changed = outcome.is_ok() && removed > 0;
-                let _ = done.send(outcome.map(|()| removed));
+                let outcome = self.unpin(cluster.as_deref(), class.as_deref()).await;
+                let changed = matches!(outcome, Ok(1..));
+                let _ = done.send(outcome);
                 changed
             }
-            Command::Rollback { generation, expires_unix_ms, done } => {
-                let outcome = self.roll_back(generation, expires_unix_ms).await;
+            Command::Rollback { generation, ttl, done } => {
+                let outcome = self.roll_back(generation, ttl).await;
                 let changed = outcome.is_ok();
                 let _ = done.send(outcome);
                 changed
@@ -294,22 +295,37 @@ impl Controller {
     }
 
     /// Puts `pins` in the place of all: first where the next leader finds them, then here.
-    async fn keep_pins(&mut self, pins: Vec<PinRequest>) -> Result<(), CommandError> {
+    async fn keep_pins(&mut self, pins: Vec<HeldPin>) -> Result<(), CommandError> {
         if let Some(leader) = self.publisher.stands_by() {
             return Err(CommandError::StandsBy(leader));
         }
-        self.publisher.keep_pins(&pins::to_json(&pins)).await?;
-        Ok(self.pins.keep(pins)?)
+        let moment = self.moment();
+        self.publisher.keep_pins(&pins::to_json(&pins, moment)).await?;
+        Ok(self.pins.keep(pins, moment)?)
+    }
+
+    /// Takes back the pins that match; returns how many there were.
+    async fn unpin(&mut self, cluster: Option<&str>, class: Option<&str>) -> Result<usize, CommandError> {
+        let kept = self.pins.without(cluster, class, &self.config.fleet)?;
+        let removed = self.pins.len() - kept.len();
+        if removed > 0 {
+            self.keep_pins(kept).await?;
+        }
+        Ok(removed)
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { now: self.clock.now(), unix_ms: unix_ms() }
     }
 
     /// Publishes the content of `generation` again. Its weights become pins, or else the next plan would undo it.
-    async fn roll_back(&mut self, generation: Generation, expires_unix_ms: Option<u64>) -> Result<u64, CommandError> {
+    async fn roll_back(&mut self, generation: Generation, ttl: Option<Duration>) -> Result<u64, CommandError> {
         if let Some(leader) = self.publisher.stands_by() {
             return Err(CommandError::StandsBy(leader));
         }
         let old = self.publisher.read(generation).await?;
         let fleet = &self.config.fleet;
-        if build::held_weights(fleet, &old).is_none() {
+        if build::changes(fleet, &old).is_some() {
             return Err(CommandError::OtherFleet(generation));
         }
         // A route without weights is refused as a whole: there is nothing to pin.
@@ -318,9 +334,11 @@ impl Controller {
             cluster: fleet.clusters[route.cluster.index()].name.clone(),
             class: fleet.classes[route.class.index()].name.clone(),
             weights: route.weights.iter().map(|s| (fleet.engines[s.engine.index()].name.clone(), s.weight)).collect(),
-            expires_unix_ms,
+            ttl_ms: ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+            expires_unix_ms: None,
         };
-        self.keep_pins(routes.map(pin).collect()).await?;
+        let moment = self.moment();
+        self.keep_pins(routes.map(|route| HeldPin::of(pin(route), moment)).collect()).await?;
         let is_pinned = |route: &Route| !route.weights.is_empty();
         let routes = old.routes.iter().map(|route| Route { pinned: is_pinned(route), ..route.clone() }).collect();
         let reason = format!("rolled back to generation {generation}");
@@ -341,7 +359,7 @@ impl Controller {
 
     /// The inputs of the next plan. What is suspicious in them is logged once, and shown for as long as it lasts.
     fn inputs(&mut self, held: Option<&[RouteWeights]>) -> Inputs {
-        let pins = self.pins.in_force(unix_ms(), &self.config.fleet);
+        let pins = self.pins.in_force(self.clock.now(), &self.config.fleet);
         self.by_hand = pins.iter().map(|pin| (pin.cluster, pin.class)).collect();
         let (inputs, suspicions) = self.measured.inputs(self.clock.now(), pins, held);
         for Suspicion { subject, finding } in suspicions.iter().filter(|found| !self.status.suspicions.contains(found)) {
@@ -371,7 +389,7 @@ impl Controller {
             self.tell_status();
             return;
         }
-        let held_weights = self.held_weights();
+        let held_weights = self.held_weights().and_then(|held| completed(&self.config.fleet, &inputs, held));
         let started = self.clock.now();
         let outcome = self.solver.plan(inputs.clone(), held_weights.clone()).await;
         self.status.plans += 1;
@@ -396,7 +414,7 @@ impl Controller {
             self.measured.start_from(self.clock.now(), &held);
         }
         if let Some(json) = pins
-            && let Err(error) = self.pins.adopt(&json, &self.config.fleet)
+            && let Err(error) = self.pins.adopt(&json, &self.config.fleet, self.moment())
         {
             tracing::warn!(%error, "the last leader's pins are not in force");
         }
@@ -449,7 +467,8 @@ impl Controller {
             }
         };
         let is_legal = |content: &Snapshot| {
-            let weights = build::held_weights(&self.config.fleet, content);
+            let is_of_this_fleet = build::changes(&self.config.fleet, content).is_none();
+            let weights = build::held_weights(&self.config.fleet, content).filter(|_| is_of_this_fleet);
             weights.is_some_and(|weights| check::legal(&self.config.fleet, inputs, &weights).is_ok())
         };
         // If times have changed too much for it, the next plan goes to all.
@@ -470,7 +489,14 @@ impl Controller {
     ) -> Result<String, String> {
         let fleet = &self.config.fleet;
         let Conclusion { decision, mut published, expected_ms } = conclude(fleet, inputs, held_weights.as_deref(), plan);
-        let reason = decision.to_string();
+        let mut reason = decision.to_string();
+        // Data planes know the fleet from snapshots: a changed one is published to all, with the weights that are held if they stay.
+        let change = self.publisher.held().and_then(|held| build::changes(fleet, &held));
+        if let (Some(change), Some(held), None) = (&change, &held_weights, &published) {
+            published =
+                Some(restated(fleet, inputs, held, plan, &format!("the weights stay, and the fleet has changed: {change}")));
+            reason = format!("{reason}; published all the same, as the fleet has changed: {change}");
+        }
         if let Some((_, content)) = &mut published {
             // Weights that are only kept, as those of a silent cluster are, are nobody's choice.
             label(&mut content.routes, &self.by_hand);
@@ -479,11 +505,13 @@ impl Controller {
             self.status.published += 1;
         }
         self.status.expected_ms = expected_ms;
+        let in_force = published.as_ref().map(|(published, _)| published.weights()).or_else(|| held_weights.clone());
+        self.present = in_force.map_or_else(Vec::new, |weights| present(fleet, inputs, &weights));
         let explained = |generation: Generation, plan: Plan| Explained { generation, inputs: inputs.clone(), plan };
         if let Some((published, content)) = published {
             let now = self.clock.now();
             // What breaks a rule is replaced everywhere at once.
-            let is_urgent = matches!(decision, Decision::Publish(Reason::First | Reason::Illegal(_)));
+            let is_urgent = change.is_some() || matches!(decision, Decision::Publish(Reason::First | Reason::Illegal(_)));
             let canary = self.canary.as_ref().filter(|_| !is_urgent);
             if let Some(kept) = canary.and_then(|canary| canary.holds_back(now, inputs, &published.weights())) {
                 return Ok(kept);
@@ -540,6 +568,9 @@ impl Controller {
         let now = self.clock.now();
         self.status.clusters = self.measured.clusters(now);
         self.status.engines = self.measured.engines(now);
+        for (engine, present) in self.status.engines.iter_mut().zip(&self.present) {
+            engine.present = Some(present.clone());
+        }
         self.status.trial = self.canary.as_ref().and_then(|canary| canary.describe(now));
         self.status_sender.send_replace(self.status.clone());
     }
@@ -588,6 +619,16 @@ impl Store for ControllerHandle {
     async fn generations(&self) -> Result<Vec<Generation>, StoreError> {
         self.dir.generations().await
     }
+}
+
+/// What each engine of the fleet has and takes under `weights`.
+fn present(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<EnginePresent> {
+    let of = |engine: &EngineEvaluation| EnginePresent {
+        capacity_rps: engine.capacity_rps,
+        load_rps: engine.load_rps,
+        latency_ms: engine.latency_ms,
+    };
+    evaluate(fleet, inputs, weights).engines.iter().map(of).collect()
 }
 
 /// Marks the routes whose weights an operator has set.

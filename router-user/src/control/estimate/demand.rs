@@ -570,9 +570,9 @@ mod tests {
                 let noise: f64 = (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
                 demand.report(at(now), B, "p", 2_000, &[(64.0 + 8.0 * noise).round() as u64]).expect("legal");
                 let planned = planned(&demand, now);
-                assert!(planned > 0.85 * most, "seed {seed}: {planned} after {most}, {} s after the step", now - 600);
+                assert!(planned > 0.8 * most, "seed {seed}: {planned} after {most}, {} s after the step", now - 600);
                 most = most.max(planned);
-                assert!(now < 630 || planned > 24.0, "seed {seed}: {planned} of 32, {} s after the step", now - 600);
+                assert!(now < 630 || planned > 21.0, "seed {seed}: {planned} of 32, {} s after the step", now - 600);
             }
             near(planned(&demand, 1_198), 32.0, 0.1);
         }

@@ -99,6 +99,19 @@ pub struct EngineHealth {
     /// That it is not as its profile says.
     #[serde(default)]
     pub drift: Option<EngineDrift>,
+    /// Under the weights in force and the present inputs; `None` before the first plan.
+    #[serde(default)]
+    pub present: Option<EnginePresent>,
+}
+
+/// An engine under the weights in force, with the present demand, profile and replicas.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EnginePresent {
+    /// Load that it may be given, and load that the weights give it, in reference requests/s.
+    pub capacity_rps: f64,
+    pub load_rps: f64,
+    /// Expected mean time of a request in the engine at that load.
+    pub latency_ms: f64,
 }
 
 /// An engine against its profile.
@@ -346,6 +359,7 @@ impl Measured {
             drift: self.drifts[engine.index()]
                 .alarm()
                 .map(|alarm| EngineDrift { ratio: alarm.ratio, since_s: now.saturating_sub(alarm.since).as_secs_f64() }),
+            present: None,
         };
         self.config.fleet.engine_ids().map(of).collect()
     }

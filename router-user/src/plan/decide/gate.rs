@@ -130,8 +130,8 @@ impl Decision {
     }
 }
 
-/// `plan` with other weights; prices stay the plan's own.
-fn with_weights(fleet: &Fleet, inputs: &Inputs, plan: &Plan, weights: &[RouteWeights]) -> Plan {
+/// `plan` with other weights, in the order of its routes; prices stay the plan's own.
+pub fn with_weights(fleet: &Fleet, inputs: &Inputs, plan: &Plan, weights: &[RouteWeights]) -> Plan {
     let mut plan = plan.clone();
     for (route, new) in plan.routes.iter_mut().zip(weights) {
         let served = route.demand_rps * (1.0 - new.shed_frac);

@@ -123,7 +123,7 @@ fn a_plan_that_does_not_is_taken_back_and_not_tried_again_at_once() {
 
         // An operator may know better: a rollback to it is for all.
         let generation = Generation(during.generation);
-        let back = controller.ask(|done| Command::Rollback { generation, expires_unix_ms: None, done }).await.expect("kept");
+        let back = controller.ask(|done| Command::Rollback { generation, ttl: None, done }).await.expect("kept");
         let back = store.read(Generation(back)).await.expect("kept");
         assert_eq!((back.audience.len(), weights(&back)), (0, weights(&during)));
     });
@@ -141,7 +141,7 @@ fn what_cannot_wait_skips_the_trial_and_ends_one() {
         let during = newer(&store, &before).await;
         assert_eq!(during.audience, ["b"]);
         let weights = vec![("e1".to_owned(), 1.0)];
-        let pin = PinRequest { cluster: "c".to_owned(), class: "chat".to_owned(), weights, expires_unix_ms: None };
+        let pin = PinRequest { cluster: "c".to_owned(), class: "chat".to_owned(), weights, ..PinRequest::default() };
         controller.ask(|done| Command::Pin(pin, done)).await.expect("legal");
         let urgent = newer(&store, &during).await;
         assert!(urgent.audience.is_empty() && urgent.reason.contains("set by hand"), "{}", urgent.reason);

@@ -23,7 +23,7 @@ async fn controller(folder: &std::path::Path) -> (ControllerHandle, HttpStore) {
 
 fn pin(weights: &[(&str, f64)]) -> PinRequest {
     let weights = weights.iter().map(|&(engine, weight)| (engine.to_owned(), weight)).collect();
-    PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, expires_unix_ms: None }
+    PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, ..PinRequest::default() }
 }
 
 async fn newer(store: &HttpStore, held: Held) -> Arc<router_user::publish::snapshot::Snapshot> {
@@ -81,9 +81,8 @@ fn a_rollback_is_a_new_generation_and_holds_until_it_is_taken_back() {
         let second = newer(&store, Held::of(&first)).await;
         assert_ne!(second.routes[1].weights, first.routes[1].weights);
 
-        let roll_back = |generation| {
-            controller.ask(move |done| Command::Rollback { generation: Generation(generation), expires_unix_ms: None, done })
-        };
+        let roll_back =
+            |generation| controller.ask(move |done| Command::Rollback { generation: Generation(generation), ttl: None, done });
         assert_eq!(roll_back(1).await.expect("kept"), 3);
         let third = newer(&store, Held::of(&second)).await;
         let weights = |snapshot: &router_user::publish::snapshot::Snapshot| {

@@ -118,3 +118,53 @@ fn a_controller_that_has_heard_nobody_takes_over_with_the_last_leaders_demand() 
         assert!(demand(&two).iter().all(|(freshness, _)| *freshness == Freshness::Published), "{:?}", demand(&two));
     });
 }
+
+#[test]
+fn a_restart_with_one_engine_more_holds_the_weights_and_tells_data_planes_of_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut before = None;
+    run(async || {
+        let controller = controller(folder.path(), example(), None).await;
+        before = Some(settled(&controller).await);
+    });
+    let before = before.expect("published");
+    let first = example().find("[[engine]]").expect("engines");
+    let second = first + 1 + example()[first + 1..].find("[[").expect("another");
+    let twin = example()[first..second].replace("\"e1\"", "\"e0\"");
+    let twin: String = twin
+        .lines()
+        .map(|line| if line.starts_with("address") { "address = \"127.0.0.1:1\"\n".to_owned() } else { format!("{line}\n") })
+        .collect();
+    let larger = format!("{}{twin}{}", &example()[..first], &example()[first..]);
+    run(async || {
+        let controller = controller(folder.path(), &larger, None).await;
+        let mut snapshots = controller.snapshots.clone();
+        let knows_it = |snapshot: &Snapshot| snapshot.engines.iter().any(|engine| engine.name == "e0");
+        let found = timeout(PATIENCE, snapshots.wait_for(|s| s.as_deref().is_some_and(knows_it))).await;
+        let after = found.expect("in time").expect("runs").clone().expect("there");
+        assert!(after.audience.is_empty() && !after.reason.contains("nothing was held"), "{}", after.reason);
+        let moved = router_user::publish::history::moves(&before, &after).moved_frac;
+        assert!(moved <= 0.1 + 1e-3, "moves {moved} of the demand at once: {}", after.reason);
+    });
+}
+
+#[test]
+fn engines_are_shown_with_the_capacity_they_have_now() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run(async || {
+        let controller = controller(folder.path(), example(), None).await;
+        settled(&controller).await;
+    });
+    let wider = example().replacen("capacity_rps = 100", "capacity_rps = 130", 1);
+    assert_ne!(wider, example(), "the example has a profile of 100 requests/s");
+    run(async || {
+        let controller = controller(folder.path(), &wider, None).await;
+        plans(&controller, 2).await;
+        let engines = controller.status.borrow().engines.clone();
+        let capacity: Vec<f64> = engines.iter().map(|e| e.present.as_ref().expect("planned").capacity_rps).collect();
+        assert!(capacity.contains(&130.0), "{capacity:?}");
+        let load: f64 = engines.iter().map(|e| e.present.as_ref().expect("planned").load_rps).sum();
+        let truth: u64 = TRUTH.iter().map(|(_, rps)| rps).sum();
+        assert!((load / truth as f64 - 1.0).abs() < 0.05, "{load}, wanted {truth}");
+    });
+}

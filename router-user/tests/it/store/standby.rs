@@ -46,7 +46,7 @@ fn the_one_that_stands_by_follows_refuses_and_takes_over_without_moving_anything
         until(&two, false).await;
 
         let weights = vec![("e1".to_owned(), 0.25), ("e2".to_owned(), 0.75)];
-        let pin = PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, expires_unix_ms: None };
+        let pin = PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, ..PinRequest::default() };
         let refused = two.ask(|done| Command::Pin(pin.clone(), done)).await;
         assert!(matches!(refused, Err(CommandError::StandsBy(_))), "{refused:?}");
         one.ask(|done| Command::Pin(pin.clone(), done)).await.expect("it leads");

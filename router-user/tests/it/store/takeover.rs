@@ -97,7 +97,7 @@ async fn pin(sockets: Vec<PathBuf>) {
     for turn in 0_u32.. {
         let share = if turn.is_multiple_of(2) { 0.6 } else { 0.7 };
         let weights = vec![("e2".to_owned(), share), ("e3".to_owned(), 1.0 - share)];
-        let pin = PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, expires_unix_ms: None };
+        let pin = PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, ..PinRequest::default() };
         for socket in &sockets {
             // The other one refuses; both do while none leads, or while etcd is away.
             let _ = AdminClient::new(socket).pin(&pin).await;
