@@ -143,7 +143,7 @@ mod tests {
         // One engine more, in front of the others, so that every number changes.
         let first = EXAMPLE.find("[[engine]]").expect("engines");
         let second = first + 1 + EXAMPLE[first + 1..].find("[[").expect("another");
-        let twin = EXAMPLE[first..second].replace("\"e1\"", "\"e0\"").replace(":23101", ":23109");
+        let twin = EXAMPLE[first..second].replace("\"e1\"", "\"e0\"").replace(":18001", ":18009");
         let larger = fleet(&format!("{}{twin}{}", &EXAMPLE[..first], &EXAMPLE[first..]));
         assert_eq!(changes(&larger, &snapshot).as_deref(), Some("engine e0 is new"));
         let held = held_weights(&larger, &snapshot).expect("all of it");

@@ -175,6 +175,9 @@ impl DemandEstimate {
         }
         let is_zero = known.instances.values().filter(|i| now.saturating_sub(i.seen) <= grace).all(Instance::is_zero);
         known.zero_since = if is_zero { known.zero_since.or(Some(now)) } else { None };
+        if self.zero_doubt(now, cluster).is_none() {
+            self.clusters[cluster.index()].follow(grace);
+        }
         Ok(())
     }
 
@@ -302,6 +305,22 @@ impl Known {
             }
         }
         sums
+    }
+
+    /// Moves the slow means to where the fast ones have moved the demand. A slow mean that stayed behind would take the demand back
+    /// with it whenever the noise of the fast one allows.
+    fn follow(&mut self, grace: Duration) {
+        let rates = self.rates(grace);
+        for (class, (rate, dispersion)) in rates.iter().zip(&self.dispersion).enumerate() {
+            let change_rps = rate.planned_rps(dispersion.index()) - rate.slow_rps;
+            let all_rps: f64 = self.instances.values().map(|instance| instance.rates[class].fast_rps).sum();
+            if change_rps == 0.0 || all_rps <= 0.0 {
+                continue;
+            }
+            for rate in self.instances.values_mut().map(|instance| &mut instance.rates[class]) {
+                rate.slow_rps = (rate.slow_rps + change_rps * rate.fast_rps / all_rps).max(0.0);
+            }
+        }
     }
 
     /// Counts arrivals towards the dispersion; a window longer than a bucket says nothing about it.
