@@ -8,7 +8,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Connections that may wait to be accepted: a load step opens hundreds at once, and an overflow would cost a second of retransmission.
+/// Connections that may wait to be accepted: a load step opens hundreds at once, and an overflow
+/// would cost a second of retransmission.
 const BACKLOG: i32 = 4096;
 
 /// A listener that can be started again at once on the same port.
@@ -24,11 +25,13 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener> {
     open().with_context(|| format!("failed to listen on {address}"))
 }
 
-/// Addresses on the loopback for the children of this process: nobody else is given one while this lives.
+/// Addresses on the loopback for the children of this process: nobody else is given one while this
+/// lives.
 ///
-/// A socket is bound to each and does not listen. As long as it is there, the kernel gives its port to no listener that asks
-/// for any port, and to no connection. A child can still listen on the port by its number, once and again, because both sockets
-/// have SO_REUSEADDR (Linux, net/ipv4/inet_connection_sock.c, `inet_csk_bind_conflict`).
+/// A socket is bound to each and does not listen. As long as it is there, the kernel gives its port
+/// to no listener that asks for any port, and to no connection. A child can still listen on the
+/// port by its number, once and again, because both sockets have SO_REUSEADDR (Linux,
+/// net/ipv4/inet_connection_sock.c, `inet_csk_bind_conflict`).
 #[derive(Debug)]
 pub struct Reserved {
     addresses: Vec<SocketAddr>,
@@ -88,7 +91,8 @@ mod tests {
         for _ in 0..2 {
             let listener = TcpListener::bind(reserved[0]).expect("the port is ours");
             let mut client = TcpStream::connect(reserved[0]).expect("connects");
-            // Closed by the listener's side first: the port then waits for stray packets, as after a killed server.
+            // Closed by the listener's side first: the port then waits for stray packets, as after
+            // a killed server.
             drop(listener.accept().expect("accepted"));
             assert_eq!(client.read(&mut [0]).expect("an end"), 0);
             assert!(TcpListener::bind(reserved[0]).is_err(), "two listeners at once");

@@ -29,11 +29,12 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command` in a process group of its own. It gets SIGTERM when this process dies, however it dies.
+    /// Starts `command` in a process group of its own. It gets SIGTERM when this process dies,
+    /// however it dies.
     pub fn spawn(name: &str, command: &mut Command) -> Result<Self> {
         let parent = std::process::id();
-        // SAFETY: the closure runs between fork and exec and calls only prctl, getppid and _exit, which are safe to call there; it
-        // touches no memory but its captured integer.
+        // SAFETY: the closure runs between fork and exec and calls only prctl, getppid and _exit,
+        // which are safe to call there; it touches no memory but its captured integer.
         unsafe {
             command.pre_exec(move || {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
@@ -96,8 +97,9 @@ impl Child {
 
     fn signal(&self, signal: i32) {
         if let Ok(group) = i32::try_from(self.group()) {
-            // SAFETY: kill takes no pointers; the group was made by `spawn` for this child, and its leader has not been reaped yet
-            // when this is called, so the number cannot belong to anything else.
+            // SAFETY: kill takes no pointers; the group was made by `spawn` for this child, and its
+            // leader has not been reaped yet when this is called, so the number cannot belong to
+            // anything else.
             unsafe { libc::kill(-group, signal) };
         }
     }

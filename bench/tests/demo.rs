@@ -1,10 +1,12 @@
-//! The demonstration keeps what it promises: traffic follows the published weights, and the plan beats nearest-only in the same run.
+//! The demonstration keeps what it promises: traffic follows the published weights, and the plan
+//! beats nearest-only in the same run.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// The example's fleet at a scale two cores can carry, for one window of a minute and the seconds before it is full.
+/// The example's fleet at a scale two cores can carry, for one window of a minute and the seconds
+/// before it is full.
 const FLAGS: [&str; 9] =
     ["demo", "--config", "../examples/three-regions.toml", "--scale", "0.4", "--duration", "76s", "--free-ports", "--json"];
 

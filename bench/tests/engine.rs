@@ -1,4 +1,5 @@
-//! The false engine and the load generator as programs: what routers are measured and tested against has to be right itself.
+//! The false engine and the load generator as programs: what routers are measured and tested
+//! against has to be right itself.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -168,7 +169,8 @@ fn load_measures_the_latencies_the_engine_was_given() {
             let found = found.expect(what);
             assert!((from..to).contains(&found), "{what}: {found} ms, wanted {from} to {to}");
         };
-        // Medians, because a busy machine delays some; never early, but for the timers' millisecond.
+        // Medians, because a busy machine delays some; never early, but for the timers'
+        // millisecond.
         within("TTFT", row.ttft.p50_ms, 59.0, 80.0);
         within("TBOT", row.tbot.p50_ms, 8.0, 15.0);
         within("total", row.total.p50_ms, 108.0, 140.0);

@@ -1,5 +1,5 @@
-//! Profiles of a running fleet: what is recorded under varying load gives the engine's own curves back, and an engine that has become slower
-//! is noticed.
+//! Profiles of a running fleet: what is recorded under varying load gives the engine's own curves
+//! back, and an engine that has become slower is noticed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Lives of fleets on a virtual clock: whatever happens, every plan is certified, and a seed tells all.
+//! Lives of fleets on a virtual clock: whatever happens, every plan is certified, and a seed tells
+//! all.
 
 use std::path::Path;
 
@@ -26,7 +27,8 @@ fn an_hour_with_most_of_what_a_year_brings_holds_for_several_seeds() {
         let life = lived(&scenario, Policy::Optimiser);
         assert!(life.plans > 1_000 && life.gap_max <= 5e-4, "{life:?}");
         let nearest = lived(&scenario, Policy::Nearest);
-        // The same demand meets both; what comes of it is drawn flow by flow, so a few deviations of the sums lie between them.
+        // The same demand meets both; what comes of it is drawn flow by flow, so a few deviations
+        // of the sums lie between them.
         let of = |life: &Life| life.total.requests as f64;
         assert!((of(&nearest) / of(&life) - 1.0).abs() < 5e-3, "{} and {}", of(&nearest), of(&life));
         assert!(
@@ -48,7 +50,8 @@ fn the_same_seed_decides_the_same_and_another_one_does_not() {
     assert_ne!(one.digest, lived(&Scenario { seed: 12, ..scenario }, Policy::Optimiser).digest);
 }
 
-/// docs/model.md, section 7: what a controller that is dead for ten minutes costs, and what the loss of an engine does meanwhile.
+/// docs/model.md, section 7: what a controller that is dead for ten minutes costs, and what the
+/// loss of an engine does meanwhile.
 #[test]
 fn ten_minutes_without_a_controller_cost_next_to_nothing() {
     let mut with = small("outage", 5);

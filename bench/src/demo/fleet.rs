@@ -57,54 +57,17 @@ impl Fleet {
     pub(super) async fn start(site: &Site<'_>, routing: Routing, has_free_ports: bool) -> Result<Self> {
         let folder = site.dir.join(routing.name());
         std::fs::create_dir_all(&folder).with_context(|| format!("failed to make {}", folder.display()))?;
-        let mut config = scaled(site.config, site.scale)?;
-        let fleet = &mut config.fleet;
-        let ports = Reserved::new(fleet.engines.len() + 2 * fleet.clusters.len() + 1)?;
-        let free = ports.to_vec();
-        let (for_engines, rest) = free.split_at(fleet.engines.len());
-        let (for_proxies, rest) = rest.split_at(fleet.clusters.len());
-        let (for_admin, for_control) = rest.split_at(fleet.clusters.len());
-        let mut fronts = for_proxies.to_vec();
-        if has_free_ports {
-            for (engine, address) in fleet.engines.iter_mut().zip(for_engines) {
-                engine.address = *address;
-            }
-        } else {
-            fronts = consecutive(config.proxy.listen[0], fleet.clusters.len())?;
-        }
-        config.control.listen = for_control[0];
-        config.store.url = format!("http://{}", for_control[0]);
-        // The configuration's own ports go with its own socket, so that `ilb status` finds the fleet where the file says.
-        config.admin.socket = match has_free_ports {
-            true => folder.join("control.sock"),
-            false => std::path::absolute(&config.admin.socket).context("failed to find the folder of the socket")?,
-        };
-        if let Some(parent) = config.admin.socket.parent() {
-            std::fs::create_dir_all(parent).with_context(|| format!("failed to make {}", parent.display()))?;
-        }
-        config.admin.listen = None;
-        config.store.dir = folder.join("control-snapshots");
-        config.kernel.enabled = false;
-        let own = process::sibling("ilb-bench")?;
-        let ilb = process::sibling("ilb")?;
-
+        let (config, places) = placed(site, &folder, has_free_ports)?;
         let file = folder.join("control.toml");
         write(&file, &config)?;
-        let mut engines = Vec::new();
-        for engine in &config.fleet.engines {
-            let mut command = process::logged(&own, &folder.join(format!("engine-{}.log", engine.name)))?;
-            command.args(["engine", "--engine", &engine.name, "-c"]).arg(&file);
-            command.args(["--load-window", &format!("{}ms", LOAD_WINDOW.div_f64(site.scale.min(1.0)).as_millis())]);
-            let mut child = Child::spawn(&format!("engine {}", engine.name), &mut command)?;
-            child.answers(engine.address, "/health", 200).await?;
-            engines.push((engine.address, child));
-        }
-        let relays = Relays::start(&config, &own, &folder).await?;
+        let engines = start_engines(site, &config, &file, &folder).await?;
+        let relays = Relays::start(&config, &process::sibling("ilb-bench")?, &folder).await?;
 
+        let ilb = process::sibling("ilb")?;
         let mut command = process::logged(&ilb, &folder.join("control.log"))?;
         command.args(["control", "-c"]).arg(&file);
         let mut control = Child::spawn("control plane", &mut command)?;
-        control.keep_ports(ports);
+        control.keep_ports(places.ports);
         control.answers(config.control.listen, "/v1/snapshot", 200).await.with_context(|| log(&folder, "control"))?;
         let socket = config.admin.socket.clone();
         if routing == Routing::Nearest {
@@ -112,24 +75,8 @@ impl Fleet {
         }
 
         let mut proxies = Vec::new();
-        for (cluster, (&front, &admin)) in config.fleet.cluster_ids().zip(fronts.iter().zip(for_admin)) {
-            let name = config.fleet.clusters[cluster.index()].name.clone();
-            let mut own = config.clone();
-            own.proxy.listen = vec![front];
-            own.proxy.workers = 1;
-            own.admin.listen = Some(admin);
-            own.admin.socket = folder.join(format!("proxy-{name}.sock"));
-            own.store.dir = folder.join(format!("proxy-{name}-snapshots"));
-            let file = folder.join(format!("proxy-{name}.toml"));
-            write(&file, &own)?;
-            let mut command = process::logged(&ilb, &folder.join(format!("proxy-{name}.log")))?;
-            command.args(["proxy", "--cluster", &name, "-c"]).arg(&file);
-            for (engine, address) in relays.of(cluster) {
-                command.args(["--via", &format!("{}={address}", config.fleet.engines[engine.index()].name)]);
-            }
-            let mut child = Child::spawn(&format!("proxy {name}"), &mut command)?;
-            child.answers(admin, "/readyz", 200).await.with_context(|| log(&folder, &format!("proxy-{name}")))?;
-            proxies.push((front, child));
+        for (cluster, (&front, &admin)) in config.fleet.cluster_ids().zip(places.fronts.iter().zip(&places.admins)) {
+            proxies.push((front, start_proxy(&config, cluster, (front, admin), &relays, &folder).await?));
         }
         Ok(Self { routing, engines, proxies, control: config.control.listen, socket, _control: control, _relay: relays.child })
     }
@@ -234,6 +181,92 @@ impl Relays {
     fn of(&self, cluster: ClusterId) -> impl Iterator<Item = (EngineId, SocketAddr)> {
         self.paths.iter().filter(move |(from, ..)| *from == cluster).map(|&(_, engine, address)| (engine, address))
     }
+}
+
+/// Addresses of one fleet's proxies.
+struct Places {
+    /// By cluster: where clients connect.
+    fronts: Vec<SocketAddr>,
+    /// By cluster: where `/readyz` is.
+    admins: Vec<SocketAddr>,
+    ports: Reserved,
+}
+
+/// The scaled configuration with the addresses, sockets and folders of one fleet.
+fn placed(site: &Site<'_>, folder: &Path, has_free_ports: bool) -> Result<(Config, Places)> {
+    let mut config = scaled(site.config, site.scale)?;
+    let fleet = &mut config.fleet;
+    let ports = Reserved::new(fleet.engines.len() + 2 * fleet.clusters.len() + 1)?;
+    let free = ports.to_vec();
+    let (for_engines, rest) = free.split_at(fleet.engines.len());
+    let (for_proxies, rest) = rest.split_at(fleet.clusters.len());
+    let (for_admin, for_control) = rest.split_at(fleet.clusters.len());
+    let mut fronts = for_proxies.to_vec();
+    if has_free_ports {
+        for (engine, address) in fleet.engines.iter_mut().zip(for_engines) {
+            engine.address = *address;
+        }
+    } else {
+        fronts = consecutive(config.proxy.listen[0], fleet.clusters.len())?;
+    }
+    config.control.listen = for_control[0];
+    config.store.url = format!("http://{}", for_control[0]);
+    // The configuration's own ports go with its own socket, so that `ilb status` finds the fleet
+    // where the file says.
+    config.admin.socket = if has_free_ports {
+        folder.join("control.sock")
+    } else {
+        std::path::absolute(&config.admin.socket).context("failed to find the folder of the socket")?
+    };
+    if let Some(parent) = config.admin.socket.parent() {
+        std::fs::create_dir_all(parent).with_context(|| format!("failed to make {}", parent.display()))?;
+    }
+    config.admin.listen = None;
+    config.store.dir = folder.join("control-snapshots");
+    config.kernel.enabled = false;
+    Ok((config, Places { fronts, admins: for_admin.to_vec(), ports }))
+}
+
+/// Starts a false engine for each engine of the fleet.
+async fn start_engines(site: &Site<'_>, config: &Config, file: &Path, folder: &Path) -> Result<Vec<(SocketAddr, Child)>> {
+    let own = process::sibling("ilb-bench")?;
+    let load_window = format!("{}ms", LOAD_WINDOW.div_f64(site.scale.min(1.0)).as_millis());
+    let mut engines = Vec::new();
+    for engine in &config.fleet.engines {
+        let mut command = process::logged(&own, &folder.join(format!("engine-{}.log", engine.name)))?;
+        command.args(["engine", "--engine", &engine.name, "--load-window", &load_window, "-c"]).arg(file);
+        let mut child = Child::spawn(&format!("engine {}", engine.name), &mut command)?;
+        child.answers(engine.address, "/health", 200).await?;
+        engines.push((engine.address, child));
+    }
+    Ok(engines)
+}
+
+/// Starts the proxy of one cluster; it listens at `front` and has its admin port at `admin`.
+async fn start_proxy(
+    config: &Config,
+    cluster: ClusterId,
+    (front, admin): (SocketAddr, SocketAddr),
+    relays: &Relays,
+    folder: &Path,
+) -> Result<Child> {
+    let name = config.fleet.clusters[cluster.index()].name.clone();
+    let mut own = config.clone();
+    own.proxy.listen = vec![front];
+    own.proxy.workers = 1;
+    own.admin.listen = Some(admin);
+    own.admin.socket = folder.join(format!("proxy-{name}.sock"));
+    own.store.dir = folder.join(format!("proxy-{name}-snapshots"));
+    let file = folder.join(format!("proxy-{name}.toml"));
+    write(&file, &own)?;
+    let mut command = process::logged(&process::sibling("ilb")?, &folder.join(format!("proxy-{name}.log")))?;
+    command.args(["proxy", "--cluster", &name, "-c"]).arg(&file);
+    for (engine, address) in relays.of(cluster) {
+        command.args(["--via", &format!("{}={address}", config.fleet.engines[engine.index()].name)]);
+    }
+    let mut child = Child::spawn(&format!("proxy {name}"), &mut command)?;
+    child.answers(admin, "/readyz", 200).await.with_context(|| log(folder, &format!("proxy-{name}")))?;
+    Ok(child)
 }
 
 /// The same fleet on a scaled load axis.

@@ -1,4 +1,5 @@
-//! What must hold in every second of a life, whatever happens: the first breach ends it, with the command that replays it.
+//! What must hold in every second of a life, whatever happens: the first breach ends it, with the
+//! command that replays it.
 
 use std::time::Duration;
 
@@ -52,7 +53,8 @@ pub(super) struct Checker {
     pub(super) plans: u32,
     pub(super) published: u32,
     pub(super) gap_max: f64,
-    /// Largest load by capacity that an engine could have had while some data planes still followed the weights before.
+    /// Largest load by capacity that an engine could have had while some data planes still followed
+    /// the weights before.
     pub(super) mixed_max: f64,
     pub(super) suspicions: Vec<String>,
 }
@@ -92,7 +94,8 @@ impl Checker {
         }
     }
 
-    /// Judges a plan, and the snapshot if it is published. Returns the share of demand that it moves.
+    /// Judges a plan, and the snapshot if it is published. Returns the share of demand that it
+    /// moves.
     ///
     /// Errors: what is wrong with it.
     pub(super) fn plan(&mut self, now: Duration, judged: &Judged<'_>, snapshot: Option<&Snapshot>) -> Result<f64> {
@@ -165,12 +168,13 @@ impl Checker {
         Ok(())
     }
 
-    /// Looks at a second: `utilisation` of every engine, and whether there is a controller that is told the truth. Returns how many
-    /// engines have more than they can serve.
+    /// Looks at a second: `utilisation` of every engine, and whether there is a controller that is
+    /// told the truth. Returns how many engines have more than they can serve.
     ///
     /// Errors: one has had for too long.
     pub(super) fn second(&mut self, at_s: u32, utilisation: &[f64], is_known: bool) -> Result<u32> {
-        // Then it gets as long as after any other event to put right what happened meanwhile, and so it does where not all can be served.
+        // Then it gets as long as after any other event to put right what happened meanwhile, and
+        // so it does where not all can be served.
         if !is_known || self.sheds {
             self.excused_until_s = at_s + self.overload_s;
         }

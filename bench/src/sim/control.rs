@@ -1,4 +1,5 @@
-//! The controller of a simulated life: production's measurements, planning and conclusions, without its tasks.
+//! The controller of a simulated life: production's measurements, planning and conclusions, without
+//! its tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use router_user::publish::{Generation, build};
 use super::checker::{Checker, Judged};
 use super::policy::Policy;
 
-/// Time for the solves of one plan: no plan of a simulated fleet comes near it, so that no decision depends on the machine.
+/// Time for the solves of one plan: no plan of a simulated fleet comes near it, so that no decision
+/// depends on the machine.
 const BUDGET: Duration = Duration::from_secs(600);
 
 /// What data planes are given.

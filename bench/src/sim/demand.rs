@@ -6,7 +6,8 @@ use super::scenario::{Kind, Scenario};
 use crate::plan::world::{Size, World};
 use router_user::rng::Rng;
 
-/// Means up to this are drawn by multiplying uniform numbers, larger ones as normal: beyond it the difference is none to see.
+/// Means up to this are drawn by multiplying uniform numbers, larger ones as normal: beyond it the
+/// difference is none to see.
 const FEW: f64 = 30.0;
 
 /// A fleet and the demand that its clusters have.
@@ -38,7 +39,8 @@ impl Demand {
         &self.world.fleet
     }
 
-    /// Demand in a second, `[cluster][class]` in requests/s: its mean with noise, by the hour of the region, and by what happens.
+    /// Demand in a second, `[cluster][class]` in requests/s: its mean with noise, by the hour of
+    /// the region, and by what happens.
     pub(super) fn rates_rps(&mut self, scenario: &Scenario, at_s: u32) -> Vec<Vec<f64>> {
         let mut rates = self.world.demand_rps();
         let day = f64::from(at_s) / f64::from(scenario.demand.day_s);

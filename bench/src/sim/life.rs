@@ -17,8 +17,8 @@ use super::report::{Life, Tally};
 use super::scenario::{Kind, Lie, Scenario};
 use router_user::rng::Rng;
 
-/// Requests that may wait at an engine that gets more than it can serve, before data planes find it full: what the default
-/// configuration lets each have in flight.
+/// Requests that may wait at an engine that gets more than it can serve, before data planes find it
+/// full: what the default configuration lets each have in flight.
 const WAITING_MOST: f64 = 512.0;
 
 /// Streams of random numbers; each use has its own, so that policies meet the same requests.
@@ -79,126 +79,208 @@ struct Flow {
 
 /// Lives through a scenario under a policy.
 ///
-/// Errors: a breach of what the scenario and the checker expect, with the command that replays it; or no plan can be made.
+/// Errors: a breach of what the scenario and the checker expect, with the command that replays it;
+/// or no plan can be made.
 pub fn live(scenario: &Scenario, policy: Policy) -> Result<Life> {
-    let mut demand = Demand::new(scenario);
-    let fleet = demand.fleet().clone();
-    check_names(scenario, &fleet)?;
-    let config = Arc::new(configuration(scenario, &fleet));
-    let mut checker = Checker::new(&fleet, scenario, policy == Policy::Optimiser);
-    let mut controller = Controller::new(&config, policy);
-    let first = Arc::new(Controller::first(&config, policy)?);
-    let mut planes: Vec<Plane> = fleet.cluster_ids().map(|cluster| Plane::new(cluster, &fleet, &first)).collect();
-    let may = |cluster: ClusterId, class: ClassId, engine: EngineId| {
-        let is_near = fleet.classes[class.index()].too_far(fleet.rtt_ms(cluster, engine)).is_none();
-        is_near && fleet.ineligible(class, engine).is_none()
-    };
-    let eligible: Vec<Vec<Vec<EngineId>>> = fleet
-        .cluster_ids()
-        .map(|cluster| fleet.class_ids().map(|class| fleet.engine_ids().filter(|&e| may(cluster, class, e)).collect()).collect())
-        .collect();
-    let (mut looks, mut draws) = (Rng::stream(scenario.seed, LOOKS), Rng::stream(scenario.seed, DRAWS));
-    let mut waiting = vec![0.0_f64; fleet.engines.len()];
-    let mut load = vec![0.0; fleet.engines.len()];
-    let mut tally = Tally::default();
+    let mut world = World::new(scenario, policy)?;
     let mut had_controller = true;
     for at_s in 0..scenario.duration_s {
-        let now = Duration::from_secs(u64::from(at_s));
-        let truth = Truth::new(scenario, &fleet, at_s);
-        tally.enter(&truth.phase, at_s);
+        let truth = Truth::new(scenario, &world.fleet, at_s);
+        world.tally.enter(&truth.phase, at_s);
         if truth.has_controller && !had_controller {
-            controller.restart(now);
+            world.controller.restart(seconds(at_s));
         }
         had_controller = truth.has_controller;
-        for engine in fleet.engine_ids().filter(|engine| !truth.is_up[engine.index()]) {
+        world.second(&truth, at_s).map_err(|error| world.checker.at(at_s, &error))?;
+    }
+    world.end()
+}
+
+/// The state of one life.
+struct World<'s> {
+    scenario: &'s Scenario,
+    policy: Policy,
+    fleet: Fleet,
+    config: Arc<Config>,
+    demand: Demand,
+    controller: Controller,
+    checker: Checker,
+    planes: Vec<Plane>,
+    /// Engines that may serve a route, by cluster, then class.
+    eligible: Vec<Vec<Vec<EngineId>>>,
+    looks: Rng,
+    draws: Rng,
+    /// Requests that wait, by engine.
+    waiting: Vec<f64>,
+    /// Work that arrived in this second, in requests/s, by engine.
+    load_rps: Vec<f64>,
+    tally: Tally,
+}
+
+impl<'s> World<'s> {
+    fn new(scenario: &'s Scenario, policy: Policy) -> Result<Self> {
+        let demand = Demand::new(scenario);
+        let fleet = demand.fleet().clone();
+        check_names(scenario, &fleet)?;
+        let config = Arc::new(configuration(scenario, &fleet));
+        let first = Arc::new(Controller::first(&config, policy)?);
+        Ok(Self {
+            scenario,
+            policy,
+            demand,
+            controller: Controller::new(&config, policy),
+            checker: Checker::new(&fleet, scenario, policy == Policy::Optimiser),
+            planes: fleet.cluster_ids().map(|cluster| Plane::new(cluster, &fleet, &first)).collect(),
+            eligible: eligible(&fleet),
+            looks: Rng::stream(scenario.seed, LOOKS),
+            draws: Rng::stream(scenario.seed, DRAWS),
+            waiting: vec![0.0; fleet.engines.len()],
+            load_rps: vec![0.0; fleet.engines.len()],
+            tally: Tally::default(),
+            config,
+            fleet,
+        })
+    }
+
+    /// One second: requests first, then reports and probes, then a plan.
+    fn second(&mut self, truth: &Truth, at_s: u32) -> Result<()> {
+        self.break_engines(truth);
+        let flows = self.route(truth, at_s)?;
+        self.serve(flows);
+        let capacity = |engine: EngineId| self.fleet.profile_of(engine).capacity_rps;
+        let utilisation: Vec<f64> =
+            self.fleet.engine_ids().map(|engine| self.load_rps[engine.index()] / capacity(engine)).collect();
+        let is_known = truth.has_controller && truth.lies.iter().all(Option::is_none);
+        let over = self.checker.second(at_s, &utilisation, is_known)?;
+        self.tally.second(over, utilisation.iter().copied().fold(0.0, f64::max));
+        self.report(truth, at_s)?;
+        if truth.has_controller { self.control(truth, at_s) } else { Ok(()) }
+    }
+
+    /// Ends the requests at engines that are lost.
+    fn break_engines(&mut self, truth: &Truth) {
+        for engine in self.fleet.engine_ids().filter(|engine| !truth.is_up[engine.index()]) {
             let at = engine.index();
-            let times = fleet.profile_of(engine).latency_ms(load[at], fleet.classes[0].output_tokens);
-            tally.broken(load[at] * times / 1e3 + waiting[at]);
-            (load[at], waiting[at]) = (0.0, 0.0);
+            let times = self.fleet.profile_of(engine).latency_ms(self.load_rps[at], self.fleet.classes[0].output_tokens);
+            self.tally.broken(self.load_rps[at] * times / 1e3 + self.waiting[at]);
+            (self.load_rps[at], self.waiting[at]) = (0.0, 0.0);
         }
-        let rates = demand.rates_rps(scenario, at_s);
+    }
+
+    /// Lets each data plane follow the controller and split its demand among engines.
+    fn route(&mut self, truth: &Truth, at_s: u32) -> Result<Vec<Flow>> {
+        let Self { fleet, planes, waiting, draws, .. } = self;
+        let rates = self.demand.rates_rps(self.scenario, at_s);
         let standing = |engine: EngineId| match (truth.is_up[engine.index()], waiting[engine.index()] >= WAITING_MOST) {
             (false, _) => Standing::Out,
             (true, true) => Standing::Full,
             (true, false) => Standing::Fit,
         };
         let mut flows: Vec<Flow> = Vec::new();
-        load.fill(0.0);
-        for plane in &mut planes {
+        self.load_rps.fill(0.0);
+        for plane in planes {
             if truth.has_controller {
-                plane.look(at_s, controller.published.as_ref(), &fleet, &mut looks);
+                plane.look(at_s, self.controller.published.as_ref(), fleet, &mut self.looks);
             }
-            plane.doubt(at_s, &fleet, config.store.stale_after, &truth.is_up);
+            plane.doubt(at_s, fleet, self.config.store.stale_after, &truth.is_up);
             for class in fleet.class_ids() {
-                let eligible = &eligible[plane.cluster.index()][class.index()];
+                let eligible = &self.eligible[plane.cluster.index()][class.index()];
                 let split = plane.split(class, eligible, standing);
-                checker.split(&split, eligible).map_err(|error| checker.at(at_s, &error))?;
+                self.checker.split(&split, eligible)?;
                 let asked = rates[plane.cluster.index()][class.index()];
                 let [shed, full, unreachable] =
-                    [split.shed, split.full, split.unreachable].map(|share| draw(&mut draws, asked * share));
-                tally.refuse(shed, full, unreachable);
-                tally.redirected(asked * split.redirected);
+                    [split.shed, split.full, split.unreachable].map(|share| draw(draws, asked * share));
+                self.tally.refuse(shed, full, unreachable);
+                self.tally.redirected(asked * split.redirected);
                 plane.count(class, shed + full + unreachable);
                 for (engine, share) in split.sent {
-                    load[engine.index()] += asked * share * fleet.classes[class.index()].work;
+                    self.load_rps[engine.index()] += asked * share * fleet.classes[class.index()].work;
                     flows.push(Flow { cluster: plane.cluster, class, engine, rps: asked * share });
                 }
             }
         }
-        let capacity = |engine: EngineId| fleet.profile_of(engine).capacity_rps;
+        Ok(flows)
+    }
+
+    /// Lets the engines serve up to their capacity; the rest waits.
+    fn serve(&mut self, flows: Vec<Flow>) {
+        let fleet = &self.fleet;
         for engine in fleet.engine_ids() {
             let at = engine.index();
-            waiting[at] = (waiting[at] + load[at] - capacity(engine)).max(0.0);
+            let capacity_rps = fleet.profile_of(engine).capacity_rps;
+            self.waiting[at] = (self.waiting[at] + self.load_rps[at] - capacity_rps).max(0.0);
         }
         for Flow { cluster, class, engine, rps } in flows {
             let (profile, kind) = (fleet.profile_of(engine), &fleet.classes[class.index()]);
-            let served = load[engine.index()].min(profile.capacity_rps);
-            let queue_ms = waiting[engine.index()] / profile.capacity_rps * 1e3;
+            let served = self.load_rps[engine.index()].min(profile.capacity_rps);
+            let queue_ms = self.waiting[engine.index()] / profile.capacity_rps * 1e3;
             let latency_ms = fleet.rtt_ms(cluster, engine) + profile.latency_ms(served, kind.output_tokens) + queue_ms;
-            let count = draw(&mut draws, rps);
-            tally.serve(count, latency_ms);
-            planes[cluster.index()].count(class, count);
-        }
-        let utilisation: Vec<f64> = fleet.engine_ids().map(|engine| load[engine.index()] / capacity(engine)).collect();
-        let is_known = truth.has_controller && truth.lies.iter().all(Option::is_none);
-        let over = checker.second(at_s, &utilisation, is_known).map_err(|error| checker.at(at_s, &error))?;
-        tally.second(over, utilisation.iter().copied().fold(0.0, f64::max));
-        for plane in &mut planes {
-            // Data planes report in turn, each once a period.
-            let period = config.control.period.as_secs().max(1);
-            if (u64::from(at_s) + plane.cluster.index() as u64).is_multiple_of(period) {
-                let lie = truth.lies[plane.cluster.index()];
-                if let Some(report) = plane.report(at_s, &fleet, truth.has_controller, lie) {
-                    controller.report(now, &report).map_err(|error| checker.at(at_s, &error))?;
-                }
-            }
-        }
-        if truth.has_controller {
-            for engine in fleet.engine_ids() {
-                let answer = match (truth.is_up[engine.index()], truth.is_silent[engine.index()]) {
-                    (_, true) => Answer::Silent,
-                    (true, false) => Answer::Healthy,
-                    (false, false) => Answer::Refused,
-                };
-                controller.probe(Probe { engine, answer });
-            }
-            let step = controller.step(now, &mut checker).map_err(|error| checker.at(at_s, &error))?;
-            tally.step(step.has_published, step.moved_frac);
+            let count = draw(&mut self.draws, rps);
+            self.tally.serve(count, latency_ms);
+            self.planes[cluster.index()].count(class, count);
         }
     }
-    let (phases, total) = tally.end(scenario.duration_s);
-    let end = checker.end(scenario, total.requests, total.full + total.unreachable);
-    end.map_err(|error| checker.at(scenario.duration_s, &error))?;
-    Ok(Life {
-        policy,
-        digest: format!("{:016x}", checker.digest),
-        plans: checker.plans,
-        gap_max: checker.gap_max,
-        mixed_max: checker.mixed_max,
-        suspicions: checker.suspicions,
-        phases,
-        total,
-    })
+
+    /// Lets data planes report in turn, each once a period.
+    fn report(&mut self, truth: &Truth, at_s: u32) -> Result<()> {
+        let period = self.config.control.period.as_secs().max(1);
+        for plane in &mut self.planes {
+            if !(u64::from(at_s) + plane.cluster.index() as u64).is_multiple_of(period) {
+                continue;
+            }
+            let lie = truth.lies[plane.cluster.index()];
+            if let Some(report) = plane.report(at_s, &self.fleet, truth.has_controller, lie) {
+                self.controller.report(seconds(at_s), &report)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Probes the engines and lets the controller plan.
+    fn control(&mut self, truth: &Truth, at_s: u32) -> Result<()> {
+        for engine in self.fleet.engine_ids() {
+            let answer = match (truth.is_up[engine.index()], truth.is_silent[engine.index()]) {
+                (_, true) => Answer::Silent,
+                (true, false) => Answer::Healthy,
+                (false, false) => Answer::Refused,
+            };
+            self.controller.probe(Probe { engine, answer });
+        }
+        let step = self.controller.step(seconds(at_s), &mut self.checker)?;
+        self.tally.step(step.has_published, step.moved_frac);
+        Ok(())
+    }
+
+    fn end(self) -> Result<Life> {
+        let Self { scenario, policy, checker, tally, .. } = self;
+        let (phases, total) = tally.end(scenario.duration_s);
+        let end = checker.end(scenario, total.requests, total.full + total.unreachable);
+        end.map_err(|error| checker.at(scenario.duration_s, &error))?;
+        Ok(Life {
+            policy,
+            digest: format!("{:016x}", checker.digest),
+            plans: checker.plans,
+            gap_max: checker.gap_max,
+            mixed_max: checker.mixed_max,
+            suspicions: checker.suspicions,
+            phases,
+            total,
+        })
+    }
+}
+
+fn seconds(at_s: u32) -> Duration {
+    Duration::from_secs(u64::from(at_s))
+}
+
+/// Engines that may serve a route, by cluster, then class.
+fn eligible(fleet: &Fleet) -> Vec<Vec<Vec<EngineId>>> {
+    let may = |cluster: ClusterId, class: ClassId, engine: EngineId| {
+        let is_near = fleet.classes[class.index()].too_far(fleet.rtt_ms(cluster, engine)).is_none();
+        is_near && fleet.ineligible(class, engine).is_none()
+    };
+    let of = |cluster: ClusterId, class: ClassId| fleet.engine_ids().filter(|&e| may(cluster, class, e)).collect();
+    fleet.cluster_ids().map(|cluster| fleet.class_ids().map(|class| of(cluster, class)).collect()).collect()
 }
 
 /// The configuration that the control plane runs with: defaults, this fleet.

@@ -1,10 +1,13 @@
-//! `ilb-bench sim`: the life of a fleet on a virtual clock, with the production control plane in it.
+//! `ilb-bench sim`: the life of a fleet on a virtual clock, with the production control plane in
+//! it.
 //!
-//! Time goes in ticks of a second. Requests are drawn from a seed, engines answer by their profiles, and everything that decides is what
-//! production runs: what data planes report is estimated by [`router_user::control::Measured`], plans are made, judged and written down
-//! by [`router_user::control::Planning`] and [`router_user::control::conclude`], and silent controllers are doubted by
-//! [`router_user::dataplane::LocalOverrides`]. A checker looks at every plan and every tick. No wall clock is read, so the same seed gives the
-//! same decisions on every machine; their digest is printed.
+//! Time goes in ticks of a second. Requests are drawn from a seed, engines answer by their
+//! profiles, and everything that decides is what production runs: what data planes report is
+//! estimated by [`router_user::control::Measured`], plans are made, judged and written down by
+//! [`router_user::control::Planning`] and [`router_user::control::conclude`], and silent
+//! controllers are doubted by [`router_user::dataplane::LocalOverrides`]. A checker looks at every
+//! plan and every tick. No wall clock is read, so the same seed gives the same decisions on every
+//! machine; their digest is printed.
 
 mod checker;
 mod control;
@@ -25,7 +28,8 @@ pub use policy::Policy;
 pub use report::{Life, Phase, Report};
 pub use scenario::{Event, Kind, Lie, Scenario};
 
-/// Live through an hour of a fleet: demand swings, engines and regions are lost, the controller dies, telemetry lies
+/// Live through an hour of a fleet: demand swings, engines and regions are lost, the controller
+/// dies, telemetry lies
 ///
 /// Example: ilb-bench sim --scenario hour --seed 3
 #[derive(Clone, Debug, Parser)]

@@ -15,7 +15,8 @@ use super::control::Published;
 use super::scenario::Lie;
 use router_user::rng::Rng;
 
-/// Seconds between two looks at the controller: 1 to this, and now and then, once in [`LATE`] looks, [`LATE_S`].
+/// Seconds between two looks at the controller: 1 to this, and now and then, once in [`LATE`]
+/// looks, [`LATE_S`].
 const LOOK_S: u64 = 3;
 const LATE: u64 = 40;
 const LATE_S: u32 = 12;
@@ -124,7 +125,8 @@ impl Plane {
         self.in_force = weights.into_iter().filter(|route| route.cluster == self.cluster).collect();
     }
 
-    /// Where the requests of a class go: by weight to what is fit, as the ranks of slots have it; what has no weight comes last.
+    /// Where the requests of a class go: by weight to what is fit, as the ranks of slots have it;
+    /// what has no weight comes last.
     pub(super) fn split(&self, class: ClassId, eligible: &[EngineId], standing: impl Fn(EngineId) -> Standing) -> Split {
         let Some(route) = self.in_force.iter().find(|route| route.class == class) else {
             return Split { unreachable: 1.0, ..Split::default() };
@@ -153,7 +155,8 @@ impl Plane {
         self.arrived[class.index()] += arrivals;
     }
 
-    /// The report that is due; `None` when nobody is there to take it. What could not be reported is, later, up to a window.
+    /// The report that is due; `None` when nobody is there to take it. What could not be reported
+    /// is, later, up to a window.
     pub(super) fn report(&mut self, at_s: u32, fleet: &Fleet, has_controller: bool, lie: Option<Lie>) -> Option<DemandReport> {
         let window = at_s - self.since_s;
         if window == 0 || (!has_controller && window <= WINDOW_S) {

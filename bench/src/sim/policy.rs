@@ -1,11 +1,13 @@
-//! What else could decide, on the same measurements: the ways that fleets are run without an optimiser.
+//! What else could decide, on the same measurements: the ways that fleets are run without an
+//! optimiser.
 
 use clap::ValueEnum;
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::{Inputs, RouteWeights};
 use serde::Serialize;
 
-/// Share of an engine's capacity up to which the spill-over policy fills what is near before it goes farther.
+/// Share of an engine's capacity up to which the spill-over policy fills what is near before it
+/// goes farther.
 const SPILL_FRAC: f64 = 0.95;
 /// Engines whose distances differ by less, in ms, are equally near.
 const SAME_MS: f64 = 1.0;

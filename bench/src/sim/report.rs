@@ -23,13 +23,15 @@ pub struct Report {
 #[derive(Clone, Debug, Serialize)]
 pub struct Life {
     pub policy: Policy,
-    /// Of every decision, in order, with the content of every snapshot: equal lives have equal ones.
+    /// Of every decision, in order, with the content of every snapshot: equal lives have equal
+    /// ones.
     pub digest: String,
     /// Plans that were made and checked; other policies make none.
     pub plans: u32,
     /// Largest certified gap of all of them.
     pub gap_max: f64,
-    /// Largest load by capacity that an engine could have had while data planes went over from one snapshot to the next.
+    /// Largest load by capacity that an engine could have had while data planes went over from one
+    /// snapshot to the next.
     pub mixed_max: f64,
     /// What the control plane did not believe, each once.
     pub suspicions: Vec<String>,
@@ -37,8 +39,9 @@ pub struct Life {
     pub total: Phase,
 }
 
-/// A part of a life in which the same things went on. Latencies are the means at engines and on the way that requests met, in ms: how
-/// much requests at one engine differ among themselves is not simulated.
+/// A part of a life in which the same things went on. Latencies are the means at engines and on the
+/// way that requests met, in ms: how much requests at one engine differ among themselves is not
+/// simulated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Phase {
     pub name: String,
@@ -50,7 +53,8 @@ pub struct Phase {
     pub shed: u64,
     pub full: u64,
     pub unreachable: u64,
-    /// Of those served: in flight at an engine when it went away, and sent elsewhere because their own could not be reached or was full.
+    /// Of those served: in flight at an engine when it went away, and sent elsewhere because their
+    /// own could not be reached or was full.
     pub broken: f64,
     pub redirected: f64,
     pub mean_ms: f64,
@@ -59,7 +63,8 @@ pub struct Phase {
     pub published: u32,
     /// Share of the demand that published weights moved, summed.
     pub moved: f64,
-    /// Seconds that engines spent with more than they can serve, summed over engines; and the highest load by capacity.
+    /// Seconds that engines spent with more than they can serve, summed over engines; and the
+    /// highest load by capacity.
     pub overload_s: u32,
     pub utilisation_max: f64,
 }

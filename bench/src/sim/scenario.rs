@@ -12,7 +12,8 @@ const NAMED: [(&str, &str); 2] =
 /// Longest life: a day.
 const MOST_SECONDS: u32 = 86_400;
 
-/// A life: the fleet, its demand, what happens to it, and what must hold all the same. Times count from its start.
+/// A life: the fleet, its demand, what happens to it, and what must hold all the same. Times count
+/// from its start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -44,7 +45,8 @@ pub struct FleetShape {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DemandShape {
-    /// How far demand swings around its mean in the course of a day, each region at its own hour; a share.
+    /// How far demand swings around its mean in the course of a day, each region at its own hour; a
+    /// share.
     pub swing_frac: f64,
     /// How long a day is: an hour has to see one.
     pub day_s: u32,
@@ -54,10 +56,11 @@ pub struct DemandShape {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
-    /// Longest time that an engine may get more than it can serve, while there is a controller that is told the truth, and what is asked
-    /// can be served at all.
+    /// Longest time that an engine may get more than it can serve, while there is a controller that
+    /// is told the truth, and what is asked can be served at all.
     pub overload_s: u32,
-    /// Share of all requests that may be refused for other reasons than the plan: nothing there to serve them, or all full.
+    /// Share of all requests that may be refused for other reasons than the plan: nothing there to
+    /// serve them, or all full.
     pub refused_frac: f64,
     /// Share of seconds in which something may be published, at most.
     pub published_frac: f64,
@@ -79,7 +82,8 @@ pub enum Kind {
     EngineDown { engine: String },
     /// All engines of a region do.
     RegionLost { region: String },
-    /// Nobody plans, takes reports or answers data planes; a new controller knows only the last snapshot.
+    /// Nobody plans, takes reports or answers data planes; a new controller knows only the last
+    /// snapshot.
     ControllerDown {},
     /// Demand is multiplied, of one cluster or everywhere.
     Demand { cluster: Option<String>, factor: f64 },

@@ -77,7 +77,8 @@ fn a_dead_engine_breaks_only_the_streams_it_was_sending() {
         assert!(failed <= in_flight + 10, "{failed} failed of {in_flight} in flight: {:?}", all.failures);
         assert!(all.failures.keys().all(|kind| kind == "error-event" || kind == "cut"), "{:?}", all.failures);
 
-        // The controller notices, plans without the engine, and takes it back when it answers again.
+        // The controller notices, plans without the engine, and takes it back when it answers
+        // again.
         world.until(|world| world.weights().iter().all(|(engine, _)| *engine != name)).await;
         world.engines[number] = None;
     });
@@ -105,7 +106,8 @@ fn sessions_stick_and_weights_set_by_hand_hold_until_taken_back() {
         }
         for (engine, weight) in [("e1", 0.5), ("e2", 0.3), ("e3", 0.2)] {
             let share = served.iter().filter(|e| *e == engine).count() as f64 / served.len() as f64;
-            // Four standard deviations of a share of 200 sessions; the names are fixed, so the outcome is too.
+            // Four standard deviations of a share of 200 sessions; the names are fixed, so the
+            // outcome is too.
             assert!((share - weight).abs() < 0.14, "{engine} has {share} of the sessions at weight {weight}");
         }
 
@@ -127,7 +129,8 @@ fn distances_that_are_measured_replace_those_in_the_file() {
         let world = World::start_with("measured_rtt = true\n", &[(1, 60)]).await;
         let weight = |world: &World| world.weights().iter().find(|(engine, _)| engine == "e2").map_or(0.0, |(_, weight)| *weight);
         assert!(weight(&world) > 0.2, "{:?}", world.weights());
-        // Three measurements make a step of 25 ms and more, and two steps are needed; until then the control plane says what it doubts.
+        // Three measurements make a step of 25 ms and more, and two steps are needed; until then
+        // the control plane says what it doubts.
         let says = |world: &World| String::from_utf8(world.ask("control.sock", &["status"]).stdout).expect("UTF-8");
         let is_doubted = |world: &World| says(world).contains("measures another distance to engine e2");
         world.until_within(Duration::from_secs(60), is_doubted).await;

@@ -25,12 +25,14 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts everything and waits until the proxy serves a snapshot that the controller has published.
+    /// Starts everything and waits until the proxy serves a snapshot that the controller has
+    /// published.
     pub(crate) async fn start() -> Self {
         Self::start_with("", &[]).await
     }
 
-    /// The same with more lines for `[control]`, and with engines that are reached by a relay of that many ms.
+    /// The same with more lines for `[control]`, and with engines that are reached by a relay of
+    /// that many ms.
     pub(crate) async fn start_with(control_lines: &str, far: &[(usize, u32)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let ports = Reserved::new(7 + far.len()).expect("free ports");

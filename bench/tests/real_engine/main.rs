@@ -1,8 +1,11 @@
-//! Two real llama.cpp servers behind ilb: what clients receive is what the engines sent, byte for byte.
+//! Two real llama.cpp servers behind ilb: what clients receive is what the engines sent, byte for
+//! byte.
 //!
-//! A recorder stands between ilb and each engine and keeps the bytes of both directions. Bodies are compared with their framing removed,
-//! because ilb rebuilds the framing; nothing in them is left out of the comparison. The same request with the same seed then goes to the same
-//! engine directly, and the generated text has to be the same; ids, times and timings differ between two runs by nature.
+//! A recorder stands between ilb and each engine and keeps the bytes of both directions. Bodies are
+//! compared with their framing removed, because ilb rebuilds the framing; nothing in them is left
+//! out of the comparison. The same request with the same seed then goes to the same engine
+//! directly, and the generated text has to be the same; ids, times and timings differ between two
+//! runs by nature.
 
 mod client;
 mod recorder;
@@ -69,7 +72,8 @@ async fn fleet() -> Option<Fleet> {
 fn body(path: &str, seed: u32, is_stream: bool) -> String {
     let mut body = json!({
         "model": MODEL, "seed": seed, "cache_prompt": false, "max_tokens": 60, "stream": is_stream,
-        // Fields ilb knows nothing of, and a text that a re-serialised body would write another way.
+        // Fields ilb knows nothing of, and a text that a re-serialised body would write another
+        // way.
         "stream_options": { "include_usage": true }, "chat_template_kwargs": {}, "user": "caf\u{e9}",
     });
     let text = format!("Tell me, {seed}: where does it run?");
@@ -77,7 +81,8 @@ fn body(path: &str, seed: u32, is_stream: bool) -> String {
         "/v1/chat/completions" => body["messages"] = json!([{ "role": "user", "content": text }]),
         _ => body["prompt"] = text.into(),
     }
-    // Spaces and an escape that no serialiser would write, to show that bytes are kept and not values.
+    // Spaces and an escape that no serialiser would write, to show that bytes are kept and not
+    // values.
     body.to_string().replacen("\"seed\":", "\"seed\" :  ", 1).replace('\u{e9}', "\\u00E9")
 }
 
@@ -171,7 +176,8 @@ fn completions_of_real_engines_come_through_byte_for_byte() {
         assert_eq!(served.len(), 2, "only {served:?} served 16 sessions");
         assert!(texts.len() >= 14, "only {} different texts of 16 seeds: the comparison would see too little", texts.len());
 
-        // Many at a time: the engines batch, events of different streams interleave, and none may reach another's client.
+        // Many at a time: the engines batch, events of different streams interleave, and none may
+        // reach another's client.
         let path = "/v1/chat/completions";
         let bodies: Vec<String> = (100..124).map(|seed| body(path, seed, true)).collect();
         let fleet = &fleet;
