@@ -1,9 +1,9 @@
-//! Room for request bodies: one total for all connections of a worker, taken as bytes arrive and
-//! not as they are announced.
+//! Memory for request bodies: one bound for all connections of a worker. Bytes count when they
+//! arrive, not when they are announced.
 //!
-//! When the room is used up, a body that still comes in but has stalled gives up its place to one
-//! that does send. Where none has stalled, the newcomer is refused. So a client can hold room only
-//! with bytes that it has really sent, and only while it goes on.
+//! When the bound is reached, the incoming body that has stalled longest is evicted in favour of a
+//! client that does send. If none has stalled, the newcomer is refused. So a client holds room only
+//! with bytes that it has sent, and only while it goes on sending.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,30 +11,30 @@ use std::rc::Rc;
 use super::timers::{Deadline, Timers};
 use crate::policy::Millis;
 
-/// A body has stalled when fewer than [`PROGRESS_BYTES`] of it have come for this long. Unit: ms. A
-/// sender that is alive repeats a lost segment well within it.
+/// Time, in ms, without [`PROGRESS_BYTES`] of progress after which a body has stalled. TCP repeats
+/// a lost segment well within it.
 const STALLED_AFTER: Millis = 1_000;
-/// Bytes that count as progress. A client that sends single bytes to look alive makes none.
+/// Bytes that count as progress. A client that sends single bytes to look alive makes no progress.
 const PROGRESS_BYTES: usize = 4 << 10;
 
-/// All bodies of one worker.
+/// The room for all bodies of one worker.
 pub(super) struct BodyPool {
     /// Bytes that may be held at one time.
     max: usize,
     held: Cell<usize>,
-    /// Bodies of which more is to come.
+    /// Bodies that are still arriving.
     incoming: RefCell<Vec<Rc<Account>>>,
 }
 
-/// What one connection holds.
+/// The room that one connection holds.
 struct Account {
     held: Cell<usize>,
-    /// When the body last made progress, and how much of it was there then.
+    /// Time of the body's last progress, and how many bytes it had then.
     progress_at: Cell<Millis>,
     progress_held: Cell<usize>,
-    /// Place in the pool's list while more is to come.
+    /// Index in the pool's list while the body is arriving.
     place: Cell<Option<usize>>,
-    /// The place was given to somebody else.
+    /// The room was given to another body.
     is_evicted: Cell<bool>,
     /// The connection's deadline, through which it is woken when it is evicted.
     deadline: usize,
@@ -45,7 +45,7 @@ impl BodyPool {
         Self { max, held: Cell::new(0), incoming: RefCell::default() }
     }
 
-    /// A connection's share of the room, empty at first. It is given back when it is dropped.
+    /// A connection's account, empty at first. Dropping it gives its room back.
     pub(super) fn join(self: &Rc<Self>, deadline: &Deadline) -> BodyRoom {
         let account = Account {
             held: Cell::new(0),
@@ -58,7 +58,7 @@ impl BodyPool {
         BodyRoom { pool: Rc::clone(self), account: Rc::new(account) }
     }
 
-    /// The incoming body without progress for the longest time, if it has stalled.
+    /// The arriving body with the longest time since its last progress, if it has stalled.
     fn stalled(&self, now: Millis, but: &Rc<Account>) -> Option<Rc<Account>> {
         let incoming = self.incoming.borrow();
         let others = incoming.iter().filter(|a| a.held.get() > 0 && !Rc::ptr_eq(a, but));
@@ -89,8 +89,8 @@ pub(super) struct BodyRoom {
 }
 
 impl BodyRoom {
-    /// Takes room for `bytes` more that have come. False when there is none to be had, or when the
-    /// body had to give up its place: then the body must be let go.
+    /// Takes room for `bytes` more that have arrived. False when there is no room or the body was
+    /// evicted; the caller then drops the body.
     pub(super) fn take(&self, bytes: usize, timers: &Timers) -> bool {
         let (pool, account, now) = (&self.pool, &self.account, timers.coarse());
         if account.is_evicted.get() || account.held.get().saturating_add(bytes) > pool.max {
@@ -112,7 +112,7 @@ impl BodyRoom {
         true
     }
 
-    /// Says that more of the body is to come: from now on it may lose its place.
+    /// Marks the body as still arriving: from now on it may be evicted.
     pub(super) fn expect_more(&self, now: Millis) {
         let account = &self.account;
         if account.place.get().is_none() && !account.is_evicted.get() {
@@ -124,17 +124,17 @@ impl BodyRoom {
         }
     }
 
-    /// Says that the body is whole: it keeps its place until it is given back.
+    /// Marks the body as whole: it is not evicted any more.
     pub(super) fn settle(&self) {
         self.pool.leave(&self.account);
     }
 
-    /// Whether the body had to give up its place.
+    /// Whether the body was evicted.
     pub(super) fn is_evicted(&self) -> bool {
         self.account.is_evicted.get()
     }
 
-    /// Gives the room back, for the next body of the connection.
+    /// Gives all of the room back, so that the connection's next body can take some.
     pub(super) fn release(&self) {
         self.pool.give_back(&self.account);
         self.account.is_evicted.set(false);

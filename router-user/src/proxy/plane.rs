@@ -1,5 +1,5 @@
-//! What the workers of one data plane share with the rest of the program: the routes in use, and
-//! their counters.
+//! State that the workers of one data plane share with the rest of the program: the routes in use,
+//! and the counters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -13,12 +13,11 @@ use crate::model::EngineId;
 use crate::publish::routes::Routes;
 
 pub struct DataPlane {
-    /// The front-end cluster whose entry this is.
+    /// The front-end cluster at whose entry this data plane stands.
     pub cluster: String,
-    /// `None` until the first snapshot: requests are then refused as not ready.
+    /// `None` until the first snapshot; until then requests are refused as not ready.
     pub routes: ArcSwapOption<Routes>,
-    /// Engine name -> where it is reached instead of at its own address, such as a relay that
-    /// stands for distance.
+    /// Engine name -> address to use in place of the engine's own, such as that of a delay proxy.
     via: HashMap<String, SocketAddr>,
     workers: Mutex<Vec<Arc<WorkerStats>>>,
 }
@@ -33,7 +32,7 @@ impl DataPlane {
         self.routes.store(Some(Arc::new(routes)));
     }
 
-    /// Where each engine of the routes in use is reached, by name.
+    /// Address at which each engine of the routes in use is reached, by name.
     pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
         let routes = self.routes.load();
         let engines = routes.iter().flat_map(|routes| &routes.snapshot.engines);
@@ -55,21 +54,21 @@ impl DataPlane {
         stats::contacts(&self.workers.lock())
     }
 
-    /// Sums the workers' counters. Numbers of one worker that change together may be one request
-    /// apart.
+    /// Sums the workers' counters. Counters that change together may differ by one request per
+    /// worker.
     pub fn stats(&self) -> DataPlaneStats {
         let workers = self.workers.lock().clone();
         stats::sum(&self.cluster, self.routes.load().as_deref(), &workers)
     }
 
-    /// Engines to which connections could not be made: whether a worker has it out, and failures
+    /// Engines with connect failures: whether a worker holds the engine as out, and the failures
     /// since the start.
     pub fn failing(&self) -> BTreeMap<String, (bool, u64)> {
         let workers = self.workers.lock().clone();
         stats::failing(&workers)
     }
 
-    /// Where an engine is reached from here.
+    /// Address at which an engine is reached from here.
     pub fn address(&self, engine: &str, own: SocketAddr) -> SocketAddr {
         self.via.get(engine).copied().unwrap_or(own)
     }

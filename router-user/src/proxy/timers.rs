@@ -1,8 +1,8 @@
 //! Coarse deadlines of one worker.
 //!
-//! A deadline is one number in a list that is looked through every [`TICK`]: setting it costs a
-//! store, however many there are, and a look through ten thousand of them costs some ten
-//! microseconds. Only this file of the data plane asks the clock.
+//! A deadline is one number in a list, which is scanned every [`TICK`]. Setting one costs a store,
+//! however many there are; scanning ten thousand takes about ten microseconds. In the data plane,
+//! only this file reads the clock.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,12 +12,13 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::policy::Millis;
 
-/// How late a deadline may fire.
+/// Time between two scans, and so how late a deadline may fire. Short beside every timeout, and 40
+/// wake-ups a second cost an idle worker next to nothing.
 pub(super) const TICK: Duration = Duration::from_millis(25);
 
 pub(super) struct Timers {
     clock: Clock,
-    /// Time of the last look.
+    /// Time of the last scan.
     coarse: Cell<Millis>,
     entries: RefCell<Vec<Entry>>,
     free: RefCell<Vec<usize>>,
@@ -25,7 +26,7 @@ pub(super) struct Timers {
 
 struct Entry {
     at: Cell<Millis>,
-    /// It bounds the wait for a client's next request, of which nothing has come.
+    /// The deadline bounds the wait for a client's next request, and nothing of it has come.
     is_idle: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
@@ -46,19 +47,19 @@ impl Timers {
         self.elapsed().as_millis() as Millis
     }
 
-    /// Time of the last look: at most a tick old, and free.
+    /// Time of the last scan: at most one tick old. Reading it costs no system call.
     pub(super) fn coarse(&self) -> Millis {
         self.coarse.get()
     }
 
-    /// Wakes everyone whose deadline has passed.
+    /// Wakes each task whose deadline has passed.
     pub(super) fn look(&self) {
         let now = self.now();
         self.coarse.set(now);
         self.wake(|entry| entry.at.get() <= now);
     }
 
-    /// Makes a deadline pass now, and wakes its task.
+    /// Lets a deadline pass now, and wakes its task.
     pub(super) fn expire(&self, index: usize) {
         let entries = self.entries.borrow();
         entries[index].at.set(0);
@@ -69,7 +70,7 @@ impl Timers {
         }
     }
 
-    /// Closes the idle connection that has been idle longest; false when none is idle.
+    /// Lets the deadline of the longest idle connection pass; false when none is idle.
     pub(super) fn expire_longest_idle(&self) -> bool {
         let longest = {
             let entries = self.entries.borrow();
@@ -85,7 +86,7 @@ impl Timers {
         self.coarse.set(now);
     }
 
-    /// Wakes everyone who holds a deadline, so that they look at the worker's state.
+    /// Wakes each task that holds a deadline, so that it looks at the worker's state.
     pub(super) fn wake_all(&self) {
         self.wake(|_| true);
     }
@@ -139,7 +140,7 @@ impl Deadline {
         self.index
     }
 
-    /// Ready once the deadline has passed; the task is woken then.
+    /// Ready once the deadline has passed. Wakes the task then.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let entries = self.timers.entries.borrow();
         let entry = &entries[self.index];

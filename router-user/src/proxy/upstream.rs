@@ -1,5 +1,4 @@
-//! The engines as one worker knows them: where they are, how they do, and the connections kept to
-//! them.
+//! One worker's engines: their addresses, their health and the pool of idle connections to each.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -24,7 +23,7 @@ pub(super) struct Engine<S: Stream> {
     pub(super) counters: Arc<EngineCounters>,
     in_flight: Cell<usize>,
     health: Cell<Health>,
-    /// Idle connections, the one used last on top.
+    /// Pool of idle connections; the most recently used one is last and is taken first.
     idle: RefCell<Vec<Idle<S>>>,
 }
 
@@ -44,7 +43,7 @@ impl<S: Stream> Engine<S> {
         }
     }
 
-    /// Counts a request from the moment of choice until the returned guard is dropped.
+    /// Counts a request as in flight until the returned guard is dropped.
     pub(super) fn begin(self: &Rc<Self>, now: Millis) -> InFlight<S> {
         self.in_flight.set(self.in_flight.get() + 1);
         self.counters.in_flight.add(1);
@@ -73,7 +72,7 @@ impl<S: Stream> Engine<S> {
         }
     }
 
-    /// A kept connection on which nothing has come, neither bytes nor the end.
+    /// Takes an idle connection on which nothing has arrived, neither bytes nor the end.
     pub(super) fn checkout(&self, now: Millis, config: &ProxyConfig) -> Option<Connection<S>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut kept) = idle.pop() {
@@ -85,7 +84,7 @@ impl<S: Stream> Engine<S> {
         None
     }
 
-    /// Keeps a connection for the next request, unless something has come on it.
+    /// Returns a connection to the pool, unless something has arrived on it or the pool is full.
     pub(super) fn checkin(&self, mut connection: Connection<S>, now: Millis, config: &ProxyConfig) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < config.max_idle_per_engine && connection.is_quiet() {
@@ -93,7 +92,7 @@ impl<S: Stream> Engine<S> {
         }
     }
 
-    /// Closes what has been idle too long.
+    /// Closes connections that have been idle too long.
     pub(super) fn sweep(&self, now: Millis, config: &ProxyConfig) {
         let oldest = now.saturating_sub(config.engine_idle_timeout.as_millis() as Millis);
         let mut idle = self.idle.borrow_mut();
@@ -112,8 +111,8 @@ impl<S: Stream> Drop for InFlight<S> {
     }
 }
 
-/// The routes in use with this worker's engines and counters beside them; what a request holds from
-/// begin to end.
+/// The routes in use, with this worker's engines and counters. A request holds one such view from
+/// its begin to its end.
 pub(super) struct WorkerRoutes<S: Stream> {
     pub(super) routes: Arc<Routes>,
     engines: Vec<Rc<Engine<S>>>,
@@ -122,13 +121,13 @@ pub(super) struct WorkerRoutes<S: Stream> {
 
 struct ClassRoutes {
     counters: Arc<ClassCounters>,
-    /// By engine; made on the first pick.
+    /// By engine; each is created at the first pick.
     picks: Box<[OnceCell<Arc<Counter>>]>,
 }
 
 impl<S: Stream> WorkerRoutes<S> {
-    /// Builds what a worker needs of `routes`; engines that keep name and address keep their
-    /// connections and health.
+    /// Builds the view of `routes`. An engine that keeps its name and address keeps its connections
+    /// and its health.
     pub(super) fn build(routes: Arc<Routes>, plane: &DataPlane, stats: &WorkerStats, before: Option<&Self>) -> Self {
         let known: HashMap<&str, &Rc<Engine<S>>> =
             before.map(|b| b.engines.iter().map(|e| (e.name.as_str(), e)).collect()).unwrap_or_default();

@@ -20,13 +20,14 @@ use crate::policy::budget::RetryBudget;
 use crate::rng::Rng;
 use crate::telemetry::limited;
 
-/// Pause after an accept that failed for want of descriptors or memory: the cause will not be gone
-/// at once.
+/// Pause after an accept that failed because descriptors or memory ran out, which does not pass at
+/// once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Ticks between two sweeps of idle engine connections.
+/// Ticks between two sweeps that close stale idle connections to engines: half a second, well below
+/// `engine_idle_timeout`.
 const SWEEP_TICKS: u32 = 20;
 
-/// How the handle tells workers to end: 0 while running, else the grace in ms plus one.
+/// The handle's order to stop: 0 while running, else the grace period in ms plus one.
 pub(super) type Stop = AtomicU64;
 
 /// Serves one client connection to its end.
@@ -63,7 +64,7 @@ impl<S: Stream> Worker<S> {
         routes.clone()
     }
 
-    /// A random number; good enough to spread requests, and for ids.
+    /// A random number, to spread requests and to make ids. Not for secrets.
     pub(super) fn random(&self) -> u64 {
         self.rng.borrow_mut().next_u64()
     }
@@ -76,7 +77,8 @@ impl<S: Stream> Worker<S> {
     }
 }
 
-/// Runs a worker until it is told to stop and its requests are done or out of grace.
+/// Runs a worker until it is told to stop, and then until its requests are done or the grace period
+/// ends.
 pub(super) fn run<D: Driver>(
     driver: D,
     rng: Rng,
@@ -110,7 +112,7 @@ pub(super) fn run<D: Driver>(
     })?
 }
 
-/// Looks at the deadlines, sweeps, and waits for the end.
+/// Fires deadlines, sweeps idle connections, and returns when the worker has to end.
 async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -120,7 +122,7 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
         tick.tick().await;
         ticks = ticks.wrapping_add(1);
         worker.timers.look();
-        // New routes are looked up here first, so that no request has to wait for it.
+        // New routes are built here, so that rarely a request has to wait for them.
         worker.routes();
         let now = worker.timers.coarse();
         if ticks.is_multiple_of(SWEEP_TICKS) {
@@ -139,14 +141,13 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
     }
 }
 
-/// Waits until one more connection may be open. A connection that waits for its next request makes
-/// way, the longest idle one first.
+/// Waits until one more connection may open. The longest idle connection is closed for it.
 async fn vacancy<S: Stream>(worker: &Worker<S>) {
     while worker.connections.get() >= worker.config.max_connections {
         worker.timers.expire_longest_idle();
         let vacancy = worker.vacancy.notified();
-        // The one that was to make way may have got its next request in that moment, so another
-        // look is due soon.
+        // The chosen connection may have received a request in that moment, so this looks again
+        // soon.
         let _next_look = tokio::time::timeout(TICK, vacancy).await;
     }
 }

@@ -1,10 +1,10 @@
-//! Where the body of the request at hand is.
+//! Where the body of the current request lies.
 
 use crate::io::{Connection, Stream};
 use crate::proxy::reply::ErrorReply;
 
-/// Bodies up to this size are copied behind the head: one copy is cheaper than a second part in a
-/// send.
+/// Bodies up to this size, in bytes, are copied behind the head: the copy is cheaper than a second
+/// part in a send.
 pub(super) const JOIN_MAX: usize = 4 << 10;
 
 /// Where the body of the request at hand is.
@@ -12,29 +12,29 @@ pub(super) const JOIN_MAX: usize = 4 << 10;
 pub(super) struct BodyAt {
     /// Bytes of the client's input that belong to the request.
     pub(super) held: usize,
-    /// Of those, where the body starts; the whole input up to `held` from there is the body.
+    /// Start of the body in the client's input; it ends at `held`.
     pub(super) start: usize,
-    /// The body was chunked and is in a buffer of its own.
+    /// The body was chunked and lies in a buffer of its own.
     pub(super) is_own: bool,
 }
 
 impl BodyAt {
-    /// A body that is empty, or was let go.
+    /// No body, or one that was freed.
     pub(super) const NONE: Self = Self { held: 0, start: 0, is_own: false };
 
     pub(super) fn is_empty(self) -> bool {
         self.held == 0 && !self.is_own
     }
 
-    /// The request as it is sent: `wire`, and the body where it was not joined to the head there.
-    /// `own` is the buffer of chunked bodies.
+    /// The parts of the request to send: `wire`, and the body unless it was joined to `wire`. `own`
+    /// is the buffer of chunked bodies.
     pub(super) fn parts<'b, S: Stream>(self, wire: &'b [u8], client: &'b Connection<S>, own: &'b [u8]) -> [&'b [u8]; 4] {
         let body = if self.is_own { own } else { &client.input()[self.start..self.held] };
         [wire, if body.len() <= JOIN_MAX { b"" } else { body }, b"", b""]
     }
 }
 
-/// Why there is no whole body.
+/// Why a body did not arrive whole.
 pub(super) enum NoBody {
     Gone,
     Refused(ErrorReply),

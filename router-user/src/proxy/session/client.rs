@@ -20,12 +20,12 @@ use crate::proxy::timers::Deadline;
 use crate::proxy::worker::Worker;
 use crate::telemetry::limited;
 
-/// Time for a client to read a refusal and to stop sending, before its connection is closed under
-/// it.
+/// Time that a client gets to read a refusal and to stop sending before its connection closes. A
+/// few round trips, also over a bad network.
 const LINGER: Duration = Duration::from_secs(2);
-/// Bytes that are read and dropped meanwhile.
+/// Bytes that are read and dropped in that time, about what a fast client has in flight.
 const LINGER_BYTES: usize = 4 << 20;
-/// What is kept of a buffer between requests.
+/// Bytes of a buffer's capacity that are kept between requests.
 pub(super) const KEPT_MAX: usize = 64 << 10;
 
 /// How a connection goes on after a request.
@@ -33,24 +33,24 @@ pub(super) const KEPT_MAX: usize = 64 << 10;
 pub(super) enum AfterExchange {
     Again,
     Close,
-    /// Close, but not before the client has had a chance to read what it was told.
+    /// Close after the client has had time to read the answer.
     Linger,
-    /// Close so that the client cannot take it for a regular end.
+    /// Reset, so that the client cannot take the close for the regular end of a body.
     Reset,
 }
 
 pub(super) struct Session<'w, S: Stream> {
     pub(super) worker: &'w Rc<Worker<S>>,
     pub(super) client: Connection<S>,
-    /// The client's address, as engines are told.
+    /// The client's address, for `x-forwarded-for`.
     client_ip: String,
     pub(super) deadline: Deadline,
-    /// The request as engines get it.
+    /// The request as it is sent to engines.
     pub(super) wire: Vec<u8>,
     pub(super) body: Vec<u8>,
-    /// What goes to the client next.
+    /// Bytes to be sent to the client next.
     pub(super) out: Vec<u8>,
-    /// What the body takes of the room for all bodies.
+    /// This connection's share of the room for all bodies.
     pub(super) room: BodyRoom,
 }
 
@@ -79,7 +79,7 @@ pub(in crate::proxy) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: T
     }
 }
 
-/// What ends the wait for more of a request.
+/// How the wait for more of a request ended.
 pub(super) enum Wait {
     Filled,
     Gone,
@@ -88,7 +88,7 @@ pub(super) enum Wait {
 }
 
 impl<S: Stream> Session<'_, S> {
-    /// One request, from its first byte to the last of its answer.
+    /// Serves one request, from its first byte to the last of its answer.
     async fn request(&mut self) -> AfterExchange {
         let head_length = match self.head().await {
             Ok(length) => length,
@@ -143,7 +143,7 @@ impl<S: Stream> Session<'_, S> {
         self.exchange(&request, body, &routes, key, is_stateful).await
     }
 
-    /// Waits for a whole head; its length.
+    /// Waits for a whole head, and returns its length.
     async fn head(&mut self) -> Result<usize, AfterExchange> {
         let worker = self.worker;
         let (mut scanned, mut has_begun) = (0, false);
@@ -208,7 +208,7 @@ impl<S: Stream> Session<'_, S> {
         .await
     }
 
-    /// Answers with a problem, which is also the request's outcome.
+    /// Answers with an error, and counts its outcome.
     pub(super) async fn refuse(&mut self, problem: ErrorReply, request: Option<&Request>, held: usize) -> AfterExchange {
         self.worker.stats.count(problem.outcome);
         let closes = problem.closes || !request.is_some_and(|r| r.keep_alive) || self.worker.is_stopping.get();
@@ -244,7 +244,7 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Lets go of what a large request has taken.
+    /// Frees the memory that a large request has taken.
     fn tidy(&mut self) {
         self.room.release();
         for buffer in [&mut self.wire, &mut self.body, &mut self.out] {
@@ -253,8 +253,8 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Closes such that the client can read what it was told: a close with unread bytes would reset
-    /// the connection under it.
+    /// Closes after the client has had time to read the answer. A close with unread bytes would
+    /// reset the connection, and the answer could be lost.
     async fn linger(mut self) {
         self.room.release();
         self.client.finish();

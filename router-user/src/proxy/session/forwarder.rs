@@ -1,13 +1,13 @@
-//! From the bytes an engine sends after its head to the bytes a client gets. No IO.
+//! Turns the body that an engine sends into the body that a client gets. No IO.
 
 use crate::proxy::http1::chunk::{self, LAST_CHUNK, put_chunk, put_size_line};
 use crate::proxy::http1::response::Body;
 
-/// How a body is passed on.
+/// The framing of a body on both sides.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BodyForwarder {
     None,
-    /// As it comes, for so many bytes.
+    /// As it comes, with this many bytes left.
     Known(u64),
     /// Chunks to chunks.
     Chunked(chunk::ChunkForwarder),
@@ -15,16 +15,16 @@ pub(super) enum BodyForwarder {
     Unchunked(chunk::Decoder),
     /// Bytes until the connection's end to chunks.
     IntoChunks,
-    /// The same on both sides.
+    /// Bytes until the connection's end, on both sides.
     UntilClose,
 }
 
-/// The engine's part of the body ended early or was malformed.
+/// The engine's body ended early or was malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
-/// What to send for what has come: what was put into `out`, then `raw` bytes of the input, then
-/// `tail`.
+/// One step's output: first the bytes that were appended to `out`, then `raw` bytes of the input,
+/// then `tail`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) raw: usize,
@@ -45,8 +45,8 @@ impl BodyForwarder {
         }
     }
 
-    /// The field that announces the body to the client, and whether the client's connection must
-    /// close to end it.
+    /// Appends the field that frames the body for the client. True when the client's connection
+    /// must close to end the body.
     pub(super) fn put_framing(&self, out: &mut Vec<u8>) -> bool {
         match self {
             Self::None => false,
@@ -64,7 +64,7 @@ impl BodyForwarder {
         }
     }
 
-    /// Takes what can be passed on of `input`; `is_end` says that no more will come.
+    /// Takes as much of `input` as can be passed on; `is_end` says that no more will come.
     pub(super) fn step(&mut self, input: &[u8], is_end: bool, out: &mut Vec<u8>) -> Result<Step, Broken> {
         let mut step = Step::default();
         match self {
@@ -111,8 +111,8 @@ impl BodyForwarder {
         if is_end && !step.is_done && step.consumed == 0 { Err(Broken) } else { Ok(step) }
     }
 
-    /// Frames `event` for a stream that has broken off, where an event can be added at all. There
-    /// is no end after it on purpose: a cut must not look like a short answer.
+    /// Appends `event`, framed, to a stream that broke off; false where the framing allows no
+    /// addition. No end follows on purpose: a cut must not look like a short answer.
     pub(super) fn put_event(&self, event: &[u8], out: &mut Vec<u8>) -> bool {
         match self {
             Self::Chunked(_) | Self::IntoChunks => put_chunk(out, event),
@@ -122,7 +122,7 @@ impl BodyForwarder {
         true
     }
 
-    /// Whether the client could take the connection's regular end for the body's.
+    /// Whether a regular end of the connection would look like the end of the body.
     pub(super) fn ends_with_connection(&self) -> bool {
         matches!(self, Self::Unchunked(_) | Self::UntilClose)
     }

@@ -1,4 +1,4 @@
-//! Waits that the client's leaving or a deadline may cut short.
+//! Waits that end early when the client leaves or a deadline passes.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use crate::io::{Connection, Stream};
 use crate::proxy::timers::Deadline;
 
-/// Bytes a client may send ahead while its request is answered. They are read so that the end of
-/// the connection behind them is seen.
+/// Bytes that a client may send ahead while its request is answered. They are read to see the end
+/// of the connection behind them; more stay in the kernel.
 const AHEAD_MAX: usize = 64 << 10;
 
 /// Why a wait ended without a result.
@@ -19,7 +19,7 @@ pub(super) enum Interrupted {
 
 /// Polls `poll` until it is ready, the client leaves or the deadline passes.
 ///
-/// The first `held` bytes of the client's input belong to the request at hand.
+/// The first `held` bytes of the client's input belong to the current request.
 pub(super) async fn until<S: Stream, T>(
     client: &mut Connection<S>,
     deadline: &Deadline,
@@ -38,7 +38,7 @@ pub(super) async fn until<S: Stream, T>(
     .await
 }
 
-/// Whether the client has left. What it sends ahead stays in its input.
+/// Whether the client has left. Bytes that it sends ahead stay in its input.
 fn is_gone<S: Stream>(client: &mut Connection<S>, cx: &mut Context<'_>, held: usize) -> bool {
     while client.input().len() < held + AHEAD_MAX {
         match client.poll_fill(cx) {
@@ -47,6 +47,6 @@ fn is_gone<S: Stream>(client: &mut Connection<S>, cx: &mut Context<'_>, held: us
             Poll::Pending => return false,
         }
     }
-    // A client that has sent this much ahead is read no further, but its end must still be seen.
+    // The buffer ahead is full, so no more is read, but the end must still be seen.
     client.poll_hangup(cx).is_ready()
 }

@@ -1,8 +1,8 @@
-//! Whether a client takes what is sent to it.
+//! Detects clients that do not read their answers.
 //!
-//! A send succeeds as soon as the kernel has room for it, and the kernel has room for megabytes: a
-//! stream of events fits whole. So a client that reads nothing is not seen by waiting for sends.
-//! Now and then this asks the kernel how much the client has not taken.
+//! A send succeeds while the kernel has buffer space, which is megabytes: a whole stream of events
+//! fits. So a client that reads nothing delays no send. Once per `client_stall_timeout` this asks
+//! the kernel how many bytes the client has not taken.
 
 use crate::config::ProxyConfig;
 use crate::io::{Connection, Stream};

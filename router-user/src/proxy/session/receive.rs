@@ -1,4 +1,4 @@
-//! Receiving the body of a request, and letting go of it.
+//! Receives the body of a request, and frees it.
 
 use std::time::Duration;
 
@@ -74,15 +74,15 @@ impl<S: Stream> Session<'_, S> {
         if self.room.take(bytes, &self.worker.timers) { Ok(()) } else { Err(NoBody::Refused(ErrorReply::bodies_full())) }
     }
 
-    /// Tells a client that asked whether to send its body to do so.
+    /// Sends `100 Continue` to a client that asked whether to send its body.
     async fn proceed(&mut self) -> Result<(), NoBody> {
         self.out.clear();
         self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         self.send().await.map_err(|_| NoBody::Gone)
     }
 
-    /// Waits for more of a body of which `received` bytes have come since it was `begun`. A client
-    /// that waits to be told to send is told so, where `is_none_here` yet.
+    /// Waits for more of a body, of which `received` bytes have arrived since time `begun`. When
+    /// `is_none_here` yet, answers the client's expectation first.
     async fn expect_more(&mut self, request: &Request, is_none_here: bool, begun: Millis, received: usize) -> Result<(), NoBody> {
         self.room.expect_more(self.worker.timers.coarse());
         if is_none_here && request.expects_continue {
@@ -97,7 +97,7 @@ impl<S: Stream> Session<'_, S> {
         }
     }
 
-    /// Lets go of a body that no engine will be sent again.
+    /// Frees a body that is not sent again.
     pub(super) fn let_body_go(&mut self, at: &mut BodyAt) {
         self.client.consume(at.held);
         *at = BodyAt::NONE;
@@ -108,8 +108,8 @@ impl<S: Stream> Session<'_, S> {
     }
 }
 
-/// How long to wait for more of a body of which `received` bytes have come in `elapsed`: not longer
-/// than one gap, nor than it takes for its rate to fall below the least. Unit of `elapsed`: ms.
+/// Longest wait for more of a body, of which `received` bytes have arrived in `elapsed` ms: one
+/// gap, or less where its mean rate would fall below the minimum.
 fn patience(config: &ProxyConfig, elapsed: Millis, received: usize) -> Duration {
     let gap = config.body_gap_timeout;
     let Some(earned_ms) = (received as u64).saturating_mul(1000).checked_div(config.min_upload_bytes_per_s) else { return gap };
