@@ -257,7 +257,7 @@ pub(super) mod proxy {
         "max_connections",
         Whole(1, 1_000_000, "connections"),
         Preset::Whole(8_192),
-        "Client connections of one worker.",
+        "Client connections of one worker. For one more the longest idle one is closed; while none is idle it waits.",
     )
     .because("Two descriptors for each fit the usual limit of 20,000 open files.");
     pub(crate) const MAX_HEAD_BYTES: Key = Key::new(
@@ -285,7 +285,8 @@ pub(super) mod proxy {
         "max_bodies_bytes",
         Whole(1, 1 << 40, "bytes"),
         Preset::Whole(1 << 30),
-        "Bytes of all bodies that one worker holds at a time; a request whose body does not fit is answered 503.",
+        "Bytes of all bodies that one worker holds at a time, counted as they arrive. When they are used up, the body that stalled \
+         longest is answered 503, or the newcomer if none has stalled.",
     )
     .because("32 bodies of the largest size, or a hundred thousand usual prompts.");
     pub(crate) const MAX_IN_FLIGHT_PER_ENGINE: Key = Key::new(
@@ -320,7 +321,7 @@ pub(super) mod proxy {
         "ttft_timeout",
         Form::Duration(MS, DAY),
         Preset::Duration(HOUR),
-        "Time from sending a request to the first byte of the answer's body.",
+        "Time from sending a request to the first byte of the answer's body, or to the first content of an event stream.",
     )
     .because(
         "An answer that is not streamed comes whole, after all of its reasoning. The client's own deadline (600 s in the usual \

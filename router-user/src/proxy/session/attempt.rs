@@ -9,12 +9,17 @@ use super::body::BodyAt;
 use super::client::Session;
 use super::forwarder::Step;
 use super::interrupt::{Interrupted, until};
-use super::opening::{AnswerHead, Opening, OwnFields, Unanswered};
+use super::opening::{AnswerHead, Before, Opening, OwnFields, Unanswered};
 use crate::io::{Connection, Stream};
 use crate::proxy::http1::request::Request;
 use crate::proxy::stats::Retry;
 use crate::proxy::upstream::Engine;
 use crate::telemetry::limited;
+
+/// Longest time that the first events of a stream are held back when none has content. A role
+/// arrives together with its first token; an earlier event is a sign of life, and a client behind
+/// other proxies may need it.
+const HOLD_MAX: Duration = Duration::from_secs(2);
 
 /// Why an attempt came to no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,25 +36,14 @@ impl From<Unanswered> for Failure {
     }
 }
 
-impl From<Interrupted> for Failure {
-    fn from(interrupted: Interrupted) -> Self {
-        match interrupted {
-            Interrupted::ClientGone => Self::ClientGone,
-            Interrupted::Late => Self::Late,
-        }
-    }
-}
-
-/// An answer of which there is something to pass on. Its head for the client is in the session's
-/// `out`.
+/// An answer that can be begun. Its head for the client is in the session's `out`.
 pub(super) struct Answer<S: Stream> {
     pub(super) upstream: Connection<S>,
     pub(super) head: AnswerHead,
-    /// What the client gets first, after the head.
+    /// The first step after the head and the bytes that were held back.
     pub(super) step: Step,
-    /// Bytes of the body that were used before it.
-    pub(super) framing_bytes: usize,
-    /// When the request was begun to be sent, since the worker's start.
+    pub(super) before: Before,
+    /// When sending of the request began, since the worker's start.
     pub(super) sent_at: Duration,
     pub(super) upload: Upload,
     /// The engine's connection has ended.
@@ -69,12 +63,12 @@ enum UploadState {
     #[default]
     Sending,
     Whole,
-    /// The engine takes no more. An answer may have come before, so this alone ends nothing.
+    /// The engine takes no more. Its answer may have arrived before, so the attempt goes on.
     Failed,
 }
 
 impl Upload {
-    /// Sends as much of `parts` as the connection takes now; true when that was anything.
+    /// Sends as much of `parts` as the connection takes now; true when it took anything.
     pub(super) fn poll<S: Stream>(&mut self, cx: &mut Context<'_>, upstream: &mut Connection<S>, parts: [&[u8]; 4]) -> bool {
         if self.state != UploadState::Sending {
             return false;
@@ -107,12 +101,12 @@ impl<S: Stream> Attempt<'_, '_, S> {
     /// Sends the request, and waits until its answer can be begun.
     pub(super) async fn run(mut self) -> Result<Answer<S>, Failure> {
         let (worker, engine) = (self.session.worker, self.engine);
-        // On a kept connection that ends, nobody knows whether the engine has seen the request;
-        // where that matters, take a new one.
+        // When a pooled connection ends, it is unknown whether the engine has seen the request. A
+        // stateful request therefore takes a new one.
         let kept = if self.is_stateful { None } else { engine.checkout(worker.timers.coarse(), &worker.config) };
         if let Some(upstream) = kept {
             match self.converse(upstream).await {
-                // Most likely the engine closed it while it was idle and has not seen the request.
+                // Most likely the engine closed the idle connection and has not seen the request.
                 Err(Failure::Unanswered(Unanswered::Closed)) => {
                     engine.counters.replays.add(1);
                     worker.stats.retried(Retry::StaleConnection);
@@ -172,12 +166,12 @@ impl<S: Stream> Attempt<'_, '_, S> {
         let closes = !request.keep_alive || worker.is_stopping.get();
         let fields = OwnFields { engine: &self.engine.name, request_id: &wire[request.request_id.clone()], closes };
         let mut opening = Opening::new(request, fields);
-        let (mut upload, mut is_end) = (Upload::default(), false);
+        let (mut upload, mut is_end, mut is_holding) = (Upload::default(), false, false);
         out.clear();
-        let (head, step) = until(client, deadline, body.held, |cx, client| {
+        let opened = until(client, deadline, body.held, |cx, client| {
             upload.poll(cx, &mut upstream, body.parts(wire, client, own));
             loop {
-                // What has come is looked at before more is asked for.
+                // Input that has arrived is read before more is awaited.
                 let advanced = match opening.advance(upstream.input(), is_end, out) {
                     Ok(advanced) => advanced,
                     Err(unanswered) => return Poll::Ready(Err(Failure::Unanswered(unanswered))),
@@ -185,6 +179,9 @@ impl<S: Stream> Attempt<'_, '_, S> {
                 upstream.consume(advanced.consumed);
                 if let Some(begun) = advanced.begun {
                     return Poll::Ready(Ok(begun));
+                }
+                if opening.is_holding() && !std::mem::replace(&mut is_holding, true) {
+                    deadline.set(worker.config.ttft_timeout.min(HOLD_MAX));
                 }
                 match upstream.poll_fill(cx) {
                     Poll::Ready(Ok(1..)) => {}
@@ -196,14 +193,19 @@ impl<S: Stream> Attempt<'_, '_, S> {
                 }
             }
         })
-        .await??;
-        let framing_bytes = opening.framing_bytes;
-        Ok(Answer { upstream, head, step, framing_bytes, sent_at, upload, is_end })
+        .await;
+        let (head, step) = match opened {
+            Ok(opened) => opened?,
+            Err(Interrupted::Late) => opening.flush().ok_or(Failure::Late)?,
+            Err(Interrupted::ClientGone) => return Err(Failure::ClientGone),
+        };
+        let before = opening.before;
+        Ok(Answer { upstream, head, step, before, sent_at, upload, is_end })
     }
 }
 
-/// Whether a connect failed for want of descriptors, ports or memory of this machine, which says
-/// nothing about the engine.
+/// Whether a connect failed because this machine lacks descriptors, ports, memory or permission,
+/// which says nothing about the engine.
 fn is_ours(error: &io::Error) -> bool {
     let wants = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EACCES, libc::EPERM];
     error.raw_os_error().is_some_and(|code| wants.contains(&code))

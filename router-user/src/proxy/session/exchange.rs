@@ -1,7 +1,8 @@
 //! One request and its engines: picks one after another until an answer begins.
 //!
-//! The commit point is the first byte of an answer's body that can be passed on: until then nothing
-//! has gone to the client, and the request may go to another engine. After it never.
+//! The commit point is the first byte of an answer's body that can be passed on, and in an event
+//! stream the first content: until then nothing has gone to the client, and the request may go to
+//! another engine. After it never.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! The way of an answer to the client, from its first bytes to its last.
+//! Passes an answer on to the client, from its first bytes to its last.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) struct Forward<'a, 'w, S: Stream> {
     events: EventCounter,
     gaps: EventGaps,
     reader: ReaderWatch,
-    /// When the request was begun to be sent, since the worker's start.
+    /// When sending of the request began, since the worker's start.
     sent_at: Duration,
     /// The client's connection closes after the answer.
     closes: bool,
@@ -49,12 +49,13 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
         body: BodyAt,
         answer: Answer<S>,
     ) -> Self {
-        let Answer { upstream, head, step, framing_bytes, sent_at, upload, is_end } = answer;
+        let Answer { upstream, head, step, before, sent_at, upload, is_end } = answer;
         let counters = &engine.counters;
         engine.reached();
         counters.served[usize::from(head.response.status / 100).clamp(1, 5) - 1].add(1);
         counters.ttft.observe(session.worker.timers.elapsed() - sent_at);
-        counters.bytes.add(framing_bytes as u64);
+        counters.bytes.add(before.bytes as u64);
+        counters.events.add(before.events);
         let reader = ReaderWatch::new(session.worker.timers.coarse());
         Self {
             session,
@@ -188,10 +189,11 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
         AfterExchange::Again
     }
 
-    /// Ends an answer that the engine did not. Of an event stream the client is told why.
+    /// Ends an answer that the engine did not finish. An event stream gets an error event that says
+    /// why.
     async fn end_broken(self, outcome: Outcome) -> AfterExchange {
         let Self { session, engine, upstream, forwarder, .. } = self;
-        // The engine's work is of no use any more.
+        // Nobody needs the engine's work any more, and the close stops it.
         drop(upstream);
         engine.counters.broken_streams.add(1);
         session.out.clear();

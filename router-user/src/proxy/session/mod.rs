@@ -2,7 +2,8 @@
 //!
 //! In reading order: `client` reads a request, its body by `receive`, and settles where it goes;
 //! `exchange` picks engines until one answers; `attempt` connects to one engine and sends the
-//! request, and `opening` reads what comes back until there is something to pass on; `forward`
+//! request, and `opening` reads what comes back until there is something to pass on, which in a
+//! stream `first_content` tells; `forward`
 //! passes the answer on, by the framing of `forwarder`. `interrupt` ends waits when the client
 //! leaves or a deadline passes, and `reader_watch` tells clients that do not read.
 
@@ -10,6 +11,7 @@ mod attempt;
 mod body;
 pub(super) mod client;
 mod exchange;
+mod first_content;
 mod forward;
 mod forwarder;
 mod interrupt;

@@ -1,5 +1,6 @@
 //! The opening of an answer: its head, and the first of its body that can be passed on. No IO.
 
+use super::first_content::FirstContent;
 use super::forwarder::{BodyForwarder, Broken, Step};
 use crate::proxy::http1::events::EventCounter;
 use crate::proxy::http1::head::{self, HeadError};
@@ -12,6 +13,9 @@ const INTERIM_MAX: usize = 8;
 /// Bytes of an engine's head. Not for configuration: engines are the operator's own, and their
 /// heads are small.
 const ENGINE_HEAD_MAX: usize = 64 << 10;
+
+/// Bytes of a stream without content that are held back; then they are passed on.
+const HELD_MAX: usize = 16 << 10;
 
 /// Why an engine gave no answer that could be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,18 +68,49 @@ pub(super) struct Opening<'a> {
     scanned: usize,
     interim: usize,
     head: Option<AnswerHead>,
-    /// Bytes of the body's framing that came before its first data.
-    pub(super) framing_bytes: usize,
+    /// Looks for content until there is some; `None` in an answer that is no event stream.
+    content: Option<FirstContent>,
+    /// What came of the body before the answer began.
+    pub(super) before: Before,
+}
+
+/// What came of a body before its first content: framing, comments and events without a token.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Before {
+    /// Bytes as framed by the engine.
+    pub(super) bytes: usize,
+    /// Bytes that the client gets of them.
+    held: usize,
+    pub(super) events: u64,
 }
 
 impl<'a> Opening<'a> {
     pub(super) fn new(request: &Request, own: OwnFields<'a>) -> Self {
-        Self { method: request.method, minor: request.minor, own, scanned: 0, interim: 0, head: None, framing_bytes: 0 }
+        Self {
+            method: request.method,
+            minor: request.minor,
+            own,
+            scanned: 0,
+            interim: 0,
+            head: None,
+            content: None,
+            before: Before::default(),
+        }
+    }
+
+    /// Whether a stream has come of which nothing is content.
+    pub(super) fn is_holding(&self) -> bool {
+        self.before.held > 0
+    }
+
+    /// Begins the answer with what is held back.
+    pub(super) fn flush(&self) -> Option<(AnswerHead, Step)> {
+        self.head.filter(|_| self.is_holding()).map(|head| (head, Step::default()))
     }
 
     /// Looks at `input`, which starts behind all that was consumed before; `is_end` says that no
-    /// more will come. The head for the client is appended to `out`, followed by what the first
-    /// step puts there.
+    /// more will come. The head for the client is appended to `out`, followed by what is held back
+    /// of the body and what the first step puts there.
     pub(super) fn advance(&mut self, input: &[u8], is_end: bool, out: &mut Vec<u8>) -> Result<Advanced, Unanswered> {
         let mut consumed = 0;
         while self.head.is_none() {
@@ -86,18 +121,24 @@ impl<'a> Opening<'a> {
             consumed += length;
         }
         let head = self.head.as_mut().expect("the loop above ends with a head");
-        let (before, rest) = (out.len(), &input[consumed..]);
+        let (mark, rest) = (out.len(), &input[consumed..]);
         let step = match head.forwarder.step(rest, is_end, out) {
             Ok(step) => step,
             Err(Broken) if is_end => return Err(Unanswered::Cut),
             Err(Broken) => return Err(Unanswered::Malformed(HeadError::Syntax("malformed chunk"))),
         };
-        if step.is_done || step.raw > 0 || !step.tail.is_empty() || out.len() > before {
+        let held = out.len() - mark + step.raw + step.tail.len();
+        let framed = &rest[..step.consumed];
+        let is_content = self.content.as_mut().is_none_or(|content| content.is_in(framed));
+        if step.is_done || (held > 0 && (is_content || self.before.held + held > HELD_MAX)) {
             return Ok(Advanced { consumed, begun: Some((*head, step)) });
         }
-        // No data is in it, but the counter has to see where the chunk begins.
-        head.events.count(&rest[..step.consumed]);
-        self.framing_bytes += step.consumed;
+        out.extend_from_slice(&rest[..step.raw]);
+        out.extend_from_slice(step.tail);
+        // The counter has to see all of the framing, also where no data is in it.
+        self.before.events += head.events.count(framed);
+        self.before.bytes += framed.len();
+        self.before.held += held;
         consumed += step.consumed;
         self.more(consumed, &input[consumed..], is_end)
     }
@@ -130,6 +171,7 @@ impl<'a> Opening<'a> {
         let closes = forwarder.put_framing(out) || self.own.closes;
         put_own_fields(out, &self.own, closes);
         let events = EventCounter::new(response.body);
+        self.content = response.is_event_stream.then(|| FirstContent::new(response.body));
         self.head = Some(AnswerHead { response, forwarder, events, closes });
         Ok(())
     }
@@ -212,6 +254,24 @@ mod tests {
         }
         check(&(head.to_owned() + "2\r\nab\r\n"), false, Ok(Some(&(chunked.clone() + "2\r\nab\r\n"))));
         check(&(head.to_owned() + "0\r\n\r\n"), false, Ok(Some(&(chunked + "0\r\n\r\n"))));
+    }
+
+    #[test]
+    fn a_stream_begins_with_its_first_content() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+        let begun = format!("{head}transfer-encoding: chunked\r\n{OWN}\r\n");
+        let head = head.to_owned() + "transfer-encoding: chunked\r\n\r\n";
+        let ping = "8\r\n: ping\n\n\r\n";
+        for opening in ["", ping, &ping.repeat(3)] {
+            check(&(head.clone() + opening), false, Ok(None));
+            check(&(head.clone() + opening), true, Err(Unanswered::Cut));
+            check(&(head.clone() + opening + "0\r\n\r\n"), false, Ok(Some(&(begun.clone() + opening + "0\r\n\r\n"))));
+        }
+        let content = "9\r\ndata: x\n\n\r\n";
+        check(&(head.clone() + ping + content), false, Ok(Some(&(begun + ping + content))));
+        // Nobody holds back more than this.
+        let many = head.into_bytes().into_iter().chain(ping.repeat(HELD_MAX / ping.len() + 1).into_bytes());
+        assert!(open(&many.collect::<Vec<_>>(), 0, false).unwrap().is_some());
     }
 
     #[test]

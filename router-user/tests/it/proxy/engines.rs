@@ -313,6 +313,15 @@ fn an_engine_that_does_not_answer_in_time(#[values(IoChoice::Uring, IoChoice::Ep
     world.check_outcomes(&[("ttft_timeout", 2)]);
 }
 
+/// Long reasoning is silent: the clients' own deadlines, 600 s in the usual libraries, must decide.
+#[test]
+fn default_clocks_outlast_the_clients_own_deadlines_and_end_all_the_same() {
+    let defaults = ProxyConfig::default();
+    for clock in [defaults.ttft_timeout, defaults.gap_timeout] {
+        assert!((Duration::from_secs(601)..=Duration::from_secs(3600)).contains(&clock), "{clock:?}");
+    }
+}
+
 /// An address where connecting neither succeeds nor fails: a listener whose queue is full and who
 /// accepts nobody.
 struct Silent {

@@ -364,3 +364,60 @@ fn shutdown_cuts_what_is_out_of_grace(#[values(IoChoice::Uring, IoChoice::Epoll)
     assert_eq!(client.chunks(), Err(Vec::new()), "a cut stream must not end like a whole one");
     assert_eq!(is_ended.recv_timeout(PATIENCE), Ok(0));
 }
+
+/// The events that open a stream say nothing of whether the engine will generate anything, so its
+/// death after them costs no client its stream.
+#[rstest]
+fn an_engine_that_dies_before_its_first_content_costs_no_stream(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    for opening in [
+        ": ping\n\n",
+        "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n",
+        "data: {\"type\":\"response.created\",\"response\":{}}\n\n: ping\n\n",
+    ] {
+        let dying = Engine::start(move |socket, _| {
+            socket.write_all(SSE_HEAD).unwrap();
+            socket.write_all(&chunk(opening)).unwrap();
+            false
+        });
+        let sound = Engine::start(move |socket, _| {
+            socket.write_all(SSE_HEAD).unwrap();
+            socket.write_all(&chunk(opening)).unwrap();
+            socket.write_all(&chunk("data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n")).unwrap();
+            socket.write_all(b"0\r\n\r\n").is_ok()
+        });
+        let world = World::new(io, &[&dying, &sound]);
+        let mut client = world.client();
+        for n in 0..8 {
+            let answer = client.ask(&format!("x-session-id: {n}\r\n"));
+            let expected = opening.to_owned() + "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n";
+            assert_eq!((answer.engine(), answer.text()), ("e1", expected.as_str()));
+        }
+        let stats = world.check_outcomes(&[]);
+        assert_eq!(stats.retries["reset"], dying.count() as u64);
+        assert_eq!((stats.engines[0].broken_streams, stats.engines[0].served), (0, [0; 5]));
+        assert!(dying.count() > 0);
+    }
+}
+
+/// Somebody behind the client may wait for a sign of life, so nothing is held back for long.
+#[rstest]
+fn a_ping_is_passed_on_though_no_content_follows(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let (open, gate) = gate();
+    let engine = Engine::start(move |socket, _| {
+        socket.write_all(SSE_HEAD).unwrap();
+        socket.write_all(&chunk(": ping\n\n")).unwrap();
+        pass(&gate);
+        socket.write_all(&chunk("data: x\n\n")).unwrap();
+        socket.write_all(b"0\r\n\r\n").is_ok()
+    });
+    let world = World::new(io, &[&engine]);
+    let mut client = world.client();
+    client.post("", r#"{"model":"demo","stream":true}"#);
+    client.head();
+    assert_eq!(client.chunk(), Ok(Some(b": ping\n\n".to_vec())));
+    // The engine stands at its gate until the ping has arrived.
+    open.send(()).unwrap();
+    assert_eq!(client.chunks(), Ok(b"data: x\n\n".to_vec()));
+    world.check_outcomes(&[]);
+}
