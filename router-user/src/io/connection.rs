@@ -4,7 +4,8 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::task::{Context, Poll, Waker, ready};
 
-use super::{Stream, socket};
+use super::driver::Stream;
+use super::socket;
 
 /// First size of a read: a request or an event of a stream fits, and an idle connection costs
 /// little.

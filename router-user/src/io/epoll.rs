@@ -11,7 +11,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::task::LocalSet;
 
-use super::{Driver, Listener, Stream, socket};
+use super::driver::{Driver, Listener, Stream};
+use super::socket;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Epoll;

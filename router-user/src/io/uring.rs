@@ -25,7 +25,8 @@ use std::task::{Context, Poll, ready};
 use io_uring::{cqueue, opcode, types};
 use tokio_uring::{InFlightOneshot, OneshotOutputTransform, UnsubmittedOneshot};
 
-use super::{Driver, Listener, Stream, socket};
+use super::driver::{Driver, Listener, Stream};
+use super::socket;
 
 /// Submissions that can wait for one turn of the loop; more are flushed early.
 const SUBMISSIONS: u32 = 1024;
