@@ -1,4 +1,4 @@
-//! Sockets of the data plane's workers: one small trait, two drivers.
+//! Sockets of the data plane's workers: the traits of a driver, and two drivers.
 //!
 //! A worker is one thread with one runtime, and everything in it is `!Send`. `uring` completes
 //! reads in the kernel through tokio-uring; `epoll` is plain tokio. Both keep an operation in

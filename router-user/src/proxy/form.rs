@@ -54,7 +54,7 @@ fn end_of_quotes(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// What a form says about its model.
+/// The model that a form names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FormModel<'a> {
     /// No field `model`, or the body is not a form with this boundary.

@@ -33,7 +33,7 @@ pub(super) struct Walker<'a> {
     brackets: u128,
 }
 
-/// What comes next in a container.
+/// The next part of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
@@ -263,8 +263,8 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// Skips the rest of a string from `at` on, its quote included: where to go on, which may be one byte
-/// behind the limit, and whether the string has ended.
+/// Skips the rest of a string from `at` on, its quote included: where to go on, which may be one
+/// byte behind the limit, and whether the string has ended.
 fn skip_string(input: &[u8], mut at: usize, limit: usize) -> (usize, bool) {
     while at < limit {
         let Some(ahead) = memchr::memchr2(b'"', b'\\', &input[at..limit]) else { return (limit, false) };

@@ -1,8 +1,8 @@
 //! The data plane: from a client's request to an engine's answer.
 //!
 //! Everything a request needs is read once from one immutable [`crate::publish::routes::Routes`].
-//! Workers share nothing else but counters that each writes alone. `http1`, `json`, `payload`, `form`,
-//! `route` and [`crate::policy`] decide without IO; `session` moves the bytes.
+//! Workers share nothing else but counters that each writes alone. `http1`, `json`, `payload`,
+//! `form`, `route` and [`crate::policy`] decide without IO; `session` moves the bytes.
 
 mod bodies;
 mod counter;

@@ -191,7 +191,7 @@ pub enum Length {
     Unknown,
 }
 
-/// What a Connection field says about the connection.
+/// The options of a Connection field that are acted on.
 ///
 /// RFC 9110 7.6.1 has an intermediary remove every field that Connection names. Here only fields
 /// known as hop-by-hop are removed, named or not: a client could otherwise strip the identity,

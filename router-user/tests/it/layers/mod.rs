@@ -31,7 +31,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("file", "router-user/src/control/controller/task.rs"),
     ("file", "router-user/src/control/estimate/demand.rs"),
     ("file", "router-user/src/control/estimate/state.rs"),
-    ("file", "router-user/src/proxy/http1/request.rs"),
     ("file", "router-user/src/publish/snapshot/types.rs"),
     ("function", "router-user/src/admin/text.rs"),
     ("function", "router-user/src/config/render.rs"),

@@ -10,7 +10,8 @@ use rstest::rstest;
 
 use super::world::{Client, Engine, World, answer, reset, until};
 
-/// Set in the process in which the test runs alone: descriptors can be counted only where nobody else opens any.
+/// Set in the process in which the test runs alone: descriptors can be counted only where nobody
+/// else opens any.
 const ALONE: &str = "ILB_TEST_ALONE";
 
 fn open_descriptors() -> usize {

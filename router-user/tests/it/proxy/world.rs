@@ -16,7 +16,8 @@ use router_user::publish::snapshot::{ClassEntry, ClusterEntry, EngineEntry, FORM
 
 use crate::ports::Reserved;
 
-/// Bound for anything a test waits for: far above what it takes, far below what a person would wait.
+/// Bound for anything a test waits for: far above what it takes, far below what a person would
+/// wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until `condition` holds.
@@ -105,7 +106,8 @@ impl Engine {
                             break;
                         }
                     }
-                    // The registry holds a second descriptor, so dropping this one would not close the connection.
+                    // The registry holds a second descriptor, so dropping this one would not close
+                    // the connection.
                     let _gone = socket.shutdown(Shutdown::Both);
                 });
             }
@@ -149,7 +151,8 @@ pub(crate) fn answer(socket: &mut TcpStream, text: &str) -> bool {
 /// Makes the close of a socket a reset.
 pub(crate) fn reset(socket: &TcpStream) {
     socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO)).unwrap();
-    // The registry's copy keeps the descriptor open, so the socket is taken apart by connecting it to nothing.
+    // The registry's copy keeps the descriptor open, so the socket is taken apart by connecting it
+    // to nothing.
     let nothing = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
     // SAFETY: the address is valid for its given length during the call.
     let done = unsafe {
@@ -337,7 +340,8 @@ pub(crate) fn tags(tags: &[(&str, &str)]) -> Tags {
     tags.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect()
 }
 
-/// A snapshot of one cluster, one model `demo`, engines `e0`, `e1` and so on, and the class `chat` without constraints.
+/// A snapshot of one cluster, one model `demo`, engines `e0`, `e1` and so on, and the class `chat`
+/// without constraints.
 pub(crate) fn snapshot(engines: &[Listed]) -> Snapshot {
     Snapshot {
         format: FORMAT,
