@@ -20,7 +20,7 @@ use crate::rng::Rng;
 
 #[derive(Debug, Error)]
 pub enum ProxyError {
-    #[error("proxy.listen: cannot listen on {address}: {source}")]
+    #[error("proxy.listen: failed to listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
     #[error("failed to share a listening socket: {0}")]
     Share(io::Error),

@@ -48,5 +48,5 @@ fn a_port_of_another_proxy_is_not_shared_and_the_error_names_it_and_the_setting(
     let first = listening(io, 2, &[(Ipv4Addr::LOCALHOST, 0).into()]).unwrap();
     let address = first.local_addrs()[0];
     let error = listening(io, workers, &[address]).err().expect("two proxies share a port").to_string();
-    assert!(error.starts_with(&format!("proxy.listen: cannot listen on {address}: Address already in use")), "{error}");
+    assert!(error.starts_with(&format!("proxy.listen: failed to listen on {address}: Address already in use")), "{error}");
 }
