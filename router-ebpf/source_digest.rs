@@ -1,16 +1,19 @@
-//! Digest of everything the eBPF object is built from. Included by the task that builds it and by the build script that embeds it, so that
-//! both mean the same by "fresh"; file times would not survive a clone.
+//! Digest of everything the eBPF object is built from. Included by the task that builds it and by
+//! the build script that embeds it, so that both mean the same by "fresh"; file times would not
+//! survive a clone.
 
 use std::{fs, io, path::Path};
 
-/// Files and folders, from the workspace root, that the object is built from. `mod.rs`-like order does not matter: they are sorted.
+/// Files and folders, from the workspace root, that the object is built from. `mod.rs`-like order
+/// does not matter: they are sorted.
 pub(crate) const SOURCES: [&str; 5] =
     ["router-common/Cargo.toml", "router-common/src", "router-ebpf/Cargo.lock", "router-ebpf/Cargo.toml", "router-ebpf/src"];
 
 /// The object, from the workspace root. Its digest is beside it, with the extension `sources`.
 pub(crate) const OBJECT: &str = "router-ebpf/target/router-ebpf.o";
 
-/// FNV-1a over names and contents, in hexadecimal. It tells changes apart; it is no defence against an adversary.
+/// FNV-1a over names and contents, in hexadecimal. It tells changes apart; it is no defence against
+/// an adversary.
 pub(crate) fn source_digest(root: &Path) -> io::Result<String> {
     let mut hash = 0xcbf2_9ce4_8422_2325;
     for source in SOURCES {

@@ -1,4 +1,5 @@
-//! Embeds the eBPF object, which another compiler builds for another target. A missing or stale one ends the build with the way to make it.
+//! Embeds the eBPF object, which another compiler builds for another target. A missing or stale one
+//! ends the build with the way to make it.
 
 use std::{env, fs, path::Path};
 

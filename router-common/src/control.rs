@@ -5,10 +5,11 @@ use crate::Shared;
 /// Generations a control word can hold: one bit of its 64 names the bank.
 pub const MAX_GENERATION: u64 = u64::MAX >> 1;
 
-/// One word, so that generation and bank change together and no reader sees one without the other.
+/// Live bank and generation in one word, so that no reader sees one without the other.
 ///
-/// The lowest bit is the live bank, the rest the generation. Zero means that nothing has been published yet.
-/// Written by user space only, with one aligned store; read by the kernel with one aligned load.
+/// The lowest bit is the live bank, the other bits are the generation. 0 means that nothing has
+/// been published yet. User space writes it with one aligned store, and programs read it with one
+/// aligned load.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {

@@ -1,7 +1,8 @@
-//! What crosses the border between the kernel and user space.
+//! The types that the eBPF programs and user space share.
 //!
-//! Rules: every shared type is `#[repr(C)]`, has no padding, no Rust enum and no pointer, and its size is asserted beside it.
-//! There is no logic beyond checked constructors. Numbers are in host byte order unless the field name says `_be`.
+//! Rules: every shared type is `#[repr(C)]` and has no padding, no Rust enum and no pointer. Its
+//! size is asserted beside it. There is no logic beyond checked constructors. Numbers are in host
+//! byte order unless the field name ends in `_be`.
 #![no_std]
 
 pub mod control;
@@ -12,7 +13,7 @@ pub mod service;
 pub mod slot;
 pub mod stats;
 
-/// A type that may be copied across the border byte for byte.
+/// A type that may be copied between the kernel and user space byte for byte.
 ///
 /// # Safety
 ///

@@ -1,12 +1,13 @@
-//! Services: a virtual address, its place among the banks, and what a pick may fall back on.
+//! Services: a virtual address, its banks, and the engines that a pick may fall back on.
 
 use crate::{Shared, limits::MAX_SCAN, slot::NO_ENGINE};
 
-/// What the kernel knows about one virtual address.
+/// The service at one virtual address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// Index of the service: its control word is at this index, its banks at twice this index and the next.
+    /// Index of the service. Its control word is at this index, and its banks are at twice this
+    /// index and the next.
     pub index: u32,
 }
 
@@ -15,25 +16,27 @@ unsafe impl Shared for Service {}
 
 const _: () = assert!(size_of::<Service>() == 4);
 
-/// The engines of this host that a service may use when all ranks of a slot are gone: seats, the first `count` of them valid.
+/// The engines of this host that a service may use when no rank of a slot has a listener: endpoint
+/// ids, of which the first `count` are valid.
 ///
-/// Kept per bank and switched with it, so that the fallback obeys the same constraints as the table beside it.
+/// There is one list per bank, switched with it, so that the fallback obeys the same constraints as
+/// the table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Eligible {
     pub count: u32,
-    pub seats: [u16; MAX_SCAN],
+    pub ids: [u16; MAX_SCAN],
 }
 
 impl Eligible {
-    pub const EMPTY: Self = Self { count: 0, seats: [NO_ENGINE; MAX_SCAN] };
+    pub const EMPTY: Self = Self { count: 0, ids: [NO_ENGINE; MAX_SCAN] };
 
-    /// Adds a seat; false if the list is full.
-    pub const fn add(&mut self, seat: u16) -> bool {
+    /// Adds an endpoint id; false if the list is full.
+    pub const fn add(&mut self, id: u16) -> bool {
         if self.count as usize >= MAX_SCAN {
             return false;
         }
-        self.seats[self.count as usize] = seat;
+        self.ids[self.count as usize] = id;
         self.count += 1;
         true
     }

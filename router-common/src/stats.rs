@@ -1,9 +1,12 @@
 //! Outcomes, each with one counter per CPU.
 
-/// What became of one connection (first part) or of one socket that started to listen (second part).
+/// The outcome of one connection (first part), or of one socket that started to listen (second
+/// part).
 ///
-/// The value is the counter's index; it never crosses the border as data. Every lookup and every listener counts in exactly one. A connection
-/// is one lookup; a late segment of a connection that is already gone is looked up too, and the kernel does not tell it from a new one.
+/// The value is the index of the counter, and is never shared as data. Every lookup and every
+/// listener counts in exactly one counter. A connection is one lookup. A late segment of a
+/// connection that is already closed is looked up too, and the kernel does not tell it from a new
+/// connection.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -1,4 +1,5 @@
-//! Every map. Names, shapes and meanings are in `router_common::layout`; here is who writes and who reads.
+//! All maps, each with its writers and readers. Names, shapes and meanings are in
+//! `router_common::layout`.
 
 use aya_ebpf::{
     macros::map,
@@ -6,14 +7,15 @@ use aya_ebpf::{
 };
 use router_common::{
     control::Control,
-    engine::{Endpoint, Seats},
+    engine::{Endpoint, EndpointIds},
     layout::{self, MapShape, Settings},
     service::{Eligible, Service},
     slot::SlotBank,
     stats::Outcome,
 };
 
-/// Written and read by user space; no program reads it. Here so that it is made and pinned with the others.
+/// Written and read by user space. No program reads it; it is here to be made and pinned with the
+/// others.
 #[map]
 static LAYOUT: Array<u32> = Array::pinned(layout::LAYOUT.max_entries, layout::LAYOUT.flags);
 
@@ -39,9 +41,10 @@ pub(crate) static ELIGIBLE: Array<Eligible> = Array::pinned(layout::ELIGIBLE.max
 
 /// Written by user space; read by `register`.
 #[map]
-pub(crate) static ENGINES: HashMap<Endpoint, Seats> = HashMap::pinned(layout::ENGINES.max_entries, layout::ENGINES.flags);
+pub(crate) static ENGINES: HashMap<Endpoint, EndpointIds> = HashMap::pinned(layout::ENGINES.max_entries, layout::ENGINES.flags);
 
-/// Written by `register`, and by user space for sockets that listened before; emptied by the kernel as sockets close; read by `steer`.
+/// Written by `register`, and by user space for sockets that listened before the programs were
+/// attached. The kernel removes sockets as they close. Read by `steer`.
 #[map]
 pub(crate) static LISTENERS: SockHash<u32> = SockHash::pinned(layout::LISTENERS.max_entries, layout::LISTENERS.flags);
 
@@ -49,7 +52,7 @@ pub(crate) static LISTENERS: SockHash<u32> = SockHash::pinned(layout::LISTENERS.
 #[map]
 static OUTCOMES: PerCpuArray<u64> = PerCpuArray::pinned(layout::OUTCOME_COUNTERS.max_entries, layout::OUTCOME_COUNTERS.flags);
 
-/// Written by `steer`, cleared by user space when a seat is given away; read by user space.
+/// Written by `steer`, cleared by user space when an endpoint id is freed; read by user space.
 #[map]
 static PICKS: PerCpuArray<u64> = PerCpuArray::pinned(layout::PICKS.max_entries, layout::PICKS.flags);
 
@@ -57,7 +60,7 @@ static PICKS: PerCpuArray<u64> = PerCpuArray::pinned(layout::PICKS.max_entries, 
 #[map]
 pub(crate) static REPORTED: Array<u64> = Array::pinned(layout::REPORTED.max_entries, layout::REPORTED.flags);
 
-// What is declared above must be what user space checks pins against.
+// The declarations above must equal the shapes that user space checks pins against.
 const _: () = {
     assert!(same::<u32, u32>(layout::LAYOUT));
     assert!(same::<u32, Settings>(layout::SETTINGS));
@@ -65,7 +68,7 @@ const _: () = {
     assert!(same::<u32, Control>(layout::CONTROL));
     assert!(same::<u32, SlotBank>(layout::TABLES));
     assert!(same::<u32, Eligible>(layout::ELIGIBLE));
-    assert!(same::<Endpoint, Seats>(layout::ENGINES));
+    assert!(same::<Endpoint, EndpointIds>(layout::ENGINES));
     assert!(same::<u32, u32>(layout::LISTENERS));
     assert!(same::<u32, u64>(layout::OUTCOME_COUNTERS));
     assert!(same::<u32, u64>(layout::PICKS));
@@ -82,17 +85,18 @@ pub(crate) fn count(outcome: Outcome) {
     add_one(&OUTCOMES, outcome as u32);
 }
 
-/// Adds one to a seat's counter on this CPU.
+/// Adds one to an endpoint id's counter on this CPU.
 #[inline(always)]
-pub(crate) fn count_pick(seat: u32) {
-    add_one(&PICKS, seat);
+pub(crate) fn count_pick(id: u32) {
+    add_one(&PICKS, id);
 }
 
 #[inline(always)]
 fn add_one(counters: &PerCpuArray<u64>, index: u32) {
     if let Some(counter) = counters.get_ptr_mut(index) {
-        // SAFETY: the map gives a valid pointer to this CPU's counter. Programs are not preempted by another one of the same hook, and a
-        // `register` that interrupts a `steer` touches other counters.
+        // SAFETY: the map gives a valid pointer to this CPU's counter. Programs are not preempted
+        // by another one of the same hook, and a `register` that interrupts a `steer` touches other
+        // counters.
         unsafe { *counter += 1 };
     }
 }

@@ -1,8 +1,9 @@
 //! Reads of the kernel's contexts.
 //!
-//! The verifier wants each field read at its own width and at an offset it can see. So every read is volatile (the compiler would join
-//! neighbouring words into one wide load) and is made before the first branch (it would join two branches' loads into one of a computed
-//! address). The kernel gives zeros for the fields of the other address family, so reading both is harmless.
+//! The verifier wants each field read at its own width and at a constant offset. So every read is
+//! volatile, as the compiler would join neighbouring words into one wide load. And every read comes
+//! before the first branch, as the compiler would join the loads of two branches into one of a
+//! computed address. The fields of the other address family are zero, so reading both is harmless.
 
 use core::ptr::{addr_of, read_volatile};
 
@@ -18,7 +19,7 @@ const IPPROTO_TCP: u32 = 6;
 
 /// A connection about to be made.
 pub(crate) struct Connection {
-    /// Where the client wants to go.
+    /// The address that the client connects to.
     pub(crate) local: Endpoint,
     /// Full-avalanche mix of the client's address and port.
     pub(crate) key: u64,
@@ -28,7 +29,8 @@ pub(crate) struct Connection {
 #[inline(always)]
 pub(crate) fn connection(ctx: &SkLookupContext) -> Option<Connection> {
     let raw: *const bpf_sk_lookup = ctx.lookup;
-    // SAFETY: the context is valid for the program's run, and the verifier allows these fields at these widths.
+    // SAFETY: the context is valid for the program's run, and the verifier allows these fields at
+    // these widths.
     let (protocol, family, remote_ip4, remote_ip6, remote_port_be, local_ip4, local_ip6, local_port) = unsafe {
         (
             read_volatile(addr_of!((*raw).protocol)),
@@ -61,7 +63,7 @@ pub(crate) fn connection(ctx: &SkLookupContext) -> Option<Connection> {
     }
 }
 
-/// Whether a `sock_ops` call is about a socket that starts to listen.
+/// Whether a `sock_ops` call announces a socket that starts to listen.
 #[inline(always)]
 pub(crate) fn starts_listening(ctx: &SockOpsContext) -> bool {
     let raw: *const bpf_sock_ops = ctx.ops;
@@ -69,7 +71,8 @@ pub(crate) fn starts_listening(ctx: &SockOpsContext) -> bool {
     unsafe { read_volatile(addr_of!((*raw).op)) == BPF_SOCK_OPS_TCP_LISTEN_CB }
 }
 
-/// The address a socket listens on; wildcards of both families in their common form. `None` unless IPv4 or IPv6.
+/// The address that a socket listens at, with the common form for wildcards of both families.
+/// `None` unless IPv4 or IPv6.
 #[inline(always)]
 pub(crate) fn listen_address(ctx: &SockOpsContext) -> Option<Endpoint> {
     let raw: *const bpf_sock_ops = ctx.ops;

@@ -1,5 +1,5 @@
-//! The choice of an engine for a new connection: the slot's ranks in order, then a bounded scan over the service's eligible engines.
-//! Nothing outside the service's own table and list is ever tried.
+//! Picks an engine for a new connection: the slot's ranks in order, then a bounded scan over the
+//! service's eligible engines. No engine outside the service's own table and list is tried.
 
 use core::ptr::read_volatile;
 
@@ -17,13 +17,13 @@ use crate::{
     parse,
 };
 
-/// A connection that has its engine.
+/// The engine of a connection.
 pub(crate) struct Picked {
-    pub(crate) seat: u32,
+    pub(crate) id: u32,
     pub(crate) outcome: Outcome,
 }
 
-/// Why a connection has none.
+/// Why a connection has no engine.
 pub(crate) enum Reason {
     NotOurs,
     NoTable,
@@ -31,14 +31,15 @@ pub(crate) enum Reason {
     Fault,
 }
 
-/// Assigns the listener of the engine that this connection belongs to.
+/// Picks an engine and hands the connection to its listener.
 #[inline(always)]
 pub(crate) fn pick(ctx: &SkLookupContext) -> Result<Picked, Reason> {
     let connection = parse::connection(ctx).ok_or(Reason::NotOurs)?;
     // SAFETY: services are written before the programs are attached and are never changed in place.
     let service = unsafe { SERVICES.get(connection.local) }.ok_or(Reason::NotOurs)?.index;
     let control = CONTROL.get_ptr(service).ok_or(Reason::Fault)?;
-    // SAFETY: the map gives a valid, aligned pointer. One load: generation and bank belong together.
+    // SAFETY: the map gives a valid, aligned pointer. One load: generation and bank belong
+    // together.
     let control: Control = unsafe { read_volatile(control) };
     if control.generation() == 0 {
         return Err(Reason::NoTable);
@@ -47,18 +48,19 @@ pub(crate) fn pick(ctx: &SkLookupContext) -> Result<Picked, Reason> {
 
     let ranks = read_slot(TABLES.get_ptr(bank).ok_or(Reason::Fault)?, slot_of(connection.key));
     for rank in 0..RANKS {
-        let seat = (ranks >> (16 * rank)) as u16;
-        if seat == NO_ENGINE {
+        let id = (ranks >> (16 * rank)) as u16;
+        if id == NO_ENGINE {
             break;
         }
-        if assign(ctx, seat) {
-            return Ok(Picked { seat: seat as u32, outcome: Outcome::picked(rank) });
+        if assign(ctx, id) {
+            return Ok(Picked { id: id as u32, outcome: Outcome::picked(rank) });
         }
     }
     scan(ctx, ELIGIBLE.get_ptr(bank).ok_or(Reason::Fault)?, connection.key).ok_or(Reason::NoListener { service })
 }
 
-/// Tries every eligible engine once, beginning at a place that the connection's key decides, so that what is left shares the load.
+/// Tries every eligible engine once. The connection's key decides where to begin, so that the
+/// engines left share the load.
 #[inline(always)]
 fn scan(ctx: &SkLookupContext, eligible: *const Eligible, key: u64) -> Option<Picked> {
     // SAFETY: the map gives a valid pointer.
@@ -73,24 +75,28 @@ fn scan(ctx: &SkLookupContext, eligible: *const Eligible, key: u64) -> Option<Pi
             break;
         }
         let at = if start + tried < count { start + tried } else { start + tried - count };
-        // SAFETY: the list has MAX_SCAN entries, a power of two. `at` is below `count`; the mask says so to the verifier.
-        let seat = unsafe { read_volatile((&raw const (*eligible).seats).cast::<u16>().add(at as usize & (MAX_SCAN - 1))) };
-        if seat != NO_ENGINE && assign(ctx, seat) {
-            return Some(Picked { seat: seat as u32, outcome: Outcome::PickedByScan });
+        // SAFETY: the list has MAX_SCAN entries, a power of two. `at` is below `count`; the mask
+        // says so to the verifier.
+        let id = unsafe { read_volatile((&raw const (*eligible).ids).cast::<u16>().add(at as usize & (MAX_SCAN - 1))) };
+        if id != NO_ENGINE && assign(ctx, id) {
+            return Some(Picked { id: id as u32, outcome: Outcome::PickedByScan });
         }
     }
     None
 }
 
-/// Gives the connection to a seat's listener; false if the seat has none, or one that the kernel refuses (wrong family, just closed).
+/// Hands the connection to the listener of an endpoint id. False if there is none, or if the kernel
+/// refuses it because its family is another or it has just closed.
 #[inline(always)]
-fn assign(ctx: &SkLookupContext, seat: u16) -> bool {
-    LISTENERS.redirect_sk_lookup(ctx, seat as u32, 0).is_ok()
+fn assign(ctx: &SkLookupContext, id: u16) -> bool {
+    LISTENERS.redirect_sk_lookup(ctx, id as u32, 0).is_ok()
 }
 
-/// One slot's ranks in one load, the owner in the lowest 16 bits: never half old and half new.
+/// One slot's ranks, the owner in the lowest 16 bits. One load, so that a slot is never half old
+/// and half new.
 #[inline(always)]
 fn read_slot(bank: *const SlotBank, slot: usize) -> u64 {
-    // SAFETY: the map gives a valid pointer to SLOTS slots of 8 bytes each, aligned to 8, and a slot's number is below SLOTS.
+    // SAFETY: the map gives a valid pointer to SLOTS slots of 8 bytes each, aligned to 8, and a
+    // slot's number is below SLOTS.
     unsafe { read_volatile(bank.cast::<u64>().add(slot)) }
 }

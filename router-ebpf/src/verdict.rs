@@ -1,8 +1,9 @@
-//! The only place where an outcome becomes a verdict, a count and, if it is rare, a log line.
+//! Turns an outcome into a verdict, a count and, for rare outcomes, a log line. No other file does.
 //!
-//! The choice behind each: a connection to a virtual address with a table is steered or refused, since any other socket could be one that the
-//! service's constraints exclude. A refusal is immediate (the client sees a reset), because a silent drop costs it a second per try.
-//! Whatever is not ours, or not ours yet, goes the way it would go without us.
+//! A connection to a virtual address with a table is steered or refused, because the service's
+//! constraints may exclude any other socket. A refusal is immediate, and the client sees a reset: a
+//! silent drop would cost it a second per try. All other connections go the way that they would go
+//! without ilb.
 
 use aya_ebpf::{
     bindings::sk_action::{SK_DROP, SK_PASS},
@@ -13,23 +14,25 @@ use aya_log_ebpf::{info, warn};
 use router_common::stats::Outcome;
 
 use crate::{
-    listen,
+    listeners,
     maps::{self, REPORTED},
     pick::{self, Picked},
 };
 
-/// What a `sock_ops` program returns when it has done, whatever it did: anything else would fail the socket's own operation.
+/// The only value that a `sock_ops` program may return: any other would fail the socket's own
+/// operation.
 pub(crate) const SOCK_OPS_DONE: u32 = 1;
 
-/// A service that refuses connections says so at most this often.
+/// Shortest time between two reports of a service that refuses connections, in ns: one line per
+/// second shows it.
 const REPORT_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// The verdict on a new connection.
 #[inline(always)]
 pub(crate) fn of_connection(ctx: &SkLookupContext, result: Result<Picked, pick::Reason>) -> u32 {
     let (outcome, verdict) = match result {
-        Ok(Picked { seat, outcome }) => {
-            maps::count_pick(seat);
+        Ok(Picked { id, outcome }) => {
+            maps::count_pick(id);
             (outcome, SK_PASS)
         }
         Err(pick::Reason::NotOurs) => (Outcome::PassedNotOurs, SK_PASS),
@@ -44,18 +47,18 @@ pub(crate) fn of_connection(ctx: &SkLookupContext, result: Result<Picked, pick::
     verdict
 }
 
-/// Counts what became of a socket that started to listen.
+/// Counts the outcome of a socket that started to listen.
 #[inline(always)]
-pub(crate) fn of_listener(ctx: &SockOpsContext, result: Result<u32, listen::Reason>) {
+pub(crate) fn of_listener(ctx: &SockOpsContext, result: Result<u32, listeners::Reason>) {
     maps::count(match result {
-        Ok(seat) => {
-            info!(ctx, "engine listens, seat {}", seat);
+        Ok(id) => {
+            info!(ctx, "engine listens, endpoint id {}", id);
             Outcome::Registered
         }
-        Err(listen::Reason::NotOurs) => Outcome::IgnoredAddress,
-        Err(listen::Reason::OtherNamespace) => Outcome::IgnoredNamespace,
-        Err(listen::Reason::Refused { seat, errno }) => {
-            warn!(ctx, "listener of seat {} not entered: errno {}", seat, errno);
+        Err(listeners::Reason::NotOurs) => Outcome::IgnoredAddress,
+        Err(listeners::Reason::OtherNamespace) => Outcome::IgnoredNamespace,
+        Err(listeners::Reason::Refused { id, errno }) => {
+            warn!(ctx, "listener of endpoint id {} not entered: errno {}", id, errno);
             Outcome::RegisterFailed
         }
     });
@@ -64,7 +67,8 @@ pub(crate) fn of_listener(ctx: &SockOpsContext, result: Result<u32, listen::Reas
 #[inline(always)]
 fn report_refusal(ctx: &SkLookupContext, service: u32) {
     let Some(last) = REPORTED.get_ptr_mut(service) else { return };
-    // SAFETY: the helper has no conditions; the map gives a valid, aligned pointer. Two CPUs at once may both report: harmless.
+    // SAFETY: the helper has no conditions; the map gives a valid, aligned pointer. Two CPUs at
+    // once may both report: harmless.
     unsafe {
         let now = bpf_ktime_get_ns();
         if now - *last < REPORT_INTERVAL_NS {

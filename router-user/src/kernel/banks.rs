@@ -1,4 +1,5 @@
-//! The slot tables and control words, mapped into this process: a whole table is written without a system call.
+//! The slot tables and control words, mapped into this process, so that a whole table is written
+//! without a system call.
 
 use std::{
     io,
@@ -24,7 +25,7 @@ pub(super) struct Banks {
 }
 
 impl Banks {
-    /// Maps the two arrays, whose shapes have been checked.
+    /// Maps the two arrays. The caller has checked their shapes.
     pub(super) fn map(tables: impl AsFd, control: impl AsFd) -> Result<Self, KernelError> {
         Ok(Self {
             tables: Mapping::new(tables, size_of::<SlotBank>() * BANKS as usize)
@@ -34,12 +35,12 @@ impl Banks {
         })
     }
 
-    /// The control word in force.
+    /// The control word of a service.
     pub(super) fn control(&self, service: u32) -> Control {
         Control { word: self.control.word(service as usize).load(Ordering::Acquire) }
     }
 
-    /// The number of the bank that is not in use.
+    /// The number of the idle bank of a service.
     pub(super) fn idle(&self, service: u32) -> u32 {
         service * BANKS_PER_SERVICE + (1 - self.control(service).bank())
     }
@@ -48,23 +49,26 @@ impl Banks {
     pub(super) fn write(&self, bank: u32, slots: impl Iterator<Item = Slot>) {
         let first = bank as usize * SLOTS;
         for (slot, ranks) in slots.take(SLOTS).enumerate() {
-            let word = ranks.iter().rev().fold(0, |word, seat| word << 16 | u64::from(*seat));
+            let word = ranks.iter().rev().fold(0, |word, id| word << 16 | u64::from(*id));
             self.tables.word(first + slot).store(word, Ordering::Relaxed);
         }
     }
 
-    /// Switches a service to another bank and generation: from this store on, new connections read the new table.
+    /// Makes another bank and generation live. From this store on, new connections read the new
+    /// table.
     pub(super) fn switch(&self, service: u32, control: Control) {
         self.control.word(service as usize).store(control.word, Ordering::Release);
     }
 }
 
-/// Waits until no program runs that was running when this was called, so that what such a program may have looked up can be reused.
+/// Waits until every program run that was in progress at the call has ended. Memory that such a run
+/// may have looked up can then be reused.
 ///
-/// Programs run inside an RCU read-side section, and `MEMBARRIER_CMD_GLOBAL` waits for a grace period (`kernel/sched/membarrier.c`,
-/// `synchronize_rcu`): some milliseconds. Where the kernel refuses the command, a pause far longer than any run of a program stands in.
+/// Programs run inside an RCU read-side section, and `MEMBARRIER_CMD_GLOBAL` waits for a grace
+/// period of some milliseconds (`kernel/sched/membarrier.c`, `synchronize_rcu`). Where the kernel
+/// refuses the command, a pause stands in.
 pub(super) fn wait_for_programs() {
-    /// Longer than any run of a program by orders of magnitude: the verifier bounds them to well below 1 ms.
+    /// Far longer than a run of a program, which the verifier bounds to well below 1 ms.
     const PAUSE: Duration = Duration::from_millis(50);
     if membarrier(MembarrierCommand::Global).is_err() {
         std::thread::sleep(PAUSE);
@@ -78,7 +82,8 @@ struct Mapping {
     length: usize,
 }
 
-// SAFETY: the mapping is memory that stays valid until it is dropped, accessed through atomics alone.
+// SAFETY: the mapping is memory that stays valid until it is dropped, accessed through atomics
+// alone.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -98,14 +103,16 @@ impl Mapping {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.length / size_of::<u64>(), "word {index} is outside a mapping of {} bytes", self.length);
-        // SAFETY: inside the mapping, aligned since mappings start on a page, and shared with the kernel alone, which reads it atomically.
+        // SAFETY: inside the mapping, aligned since mappings start on a page, and shared with the
+        // kernel alone, which reads it atomically.
         unsafe { self.first.add(index).as_ref() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this address and length, and no reference to it outlives self.
+        // SAFETY: the mapping was made with this address and length, and no reference to it
+        // outlives self.
         unsafe { libc::munmap(self.first.as_ptr().cast(), self.length) };
     }
 }

@@ -1,13 +1,13 @@
-//! What can go wrong between us and the kernel, with the way out where there is one.
+//! Failures between ilb and the kernel, each with its remedy where there is one.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
-use router_common::{control::MAX_GENERATION, limits::MAX_SEATS};
+use router_common::{control::MAX_GENERATION, limits::MAX_ENDPOINT_IDS};
 
 /// A failure of the kernel plane. Its text is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// The process may not load or attach programs.
+    /// The process lacks the capabilities to load or attach programs.
     #[error("use the kernel plane: this process lacks {missing} (run as root, or grant it with setcap or AmbientCapabilities)")]
     NotPermitted { missing: String },
     /// A virtual address that no client can connect to.
@@ -33,20 +33,20 @@ pub enum KernelError {
     /// A pinned link belongs to another network namespace or cgroup.
     #[error("use the pinned link {path}: it is attached to {found}, not to {wanted}; `ilb kernel detach` removes it")]
     OtherPlace { path: PathBuf, found: String, wanted: String },
-    /// Generations only grow.
+    /// A generation below the live one. Generations only grow.
     #[error("apply generation {offered}: the kernel already has {live}; `ilb kernel detach` forgets it")]
     OldGeneration { offered: u64, live: u64 },
-    /// A generation that cannot be written.
+    /// A generation beyond the control word.
     #[error("apply generation {offered}: wanted 1 to {MAX_GENERATION}")]
     GenerationRange { offered: u64 },
     /// A slot or the eligible list names an engine that has no address.
     #[error("apply a table: it names engine {engine}, which has no address")]
     UnknownEngine { engine: u16 },
-    /// An engine's address cannot be connected to.
+    /// An engine has an address that nobody can connect to.
     #[error("apply a table: engine {engine} has the address {address}, wanted one that can be connected to")]
     EngineAddress { engine: u16, address: SocketAddr },
     /// Too many engine addresses, old and new together.
-    #[error("apply a table: more than {MAX_SEATS} engine addresses, old and new together")]
+    #[error("apply a table: more than {MAX_ENDPOINT_IDS} engine addresses, old and new together")]
     TooManyEngines,
     /// A system call failed.
     #[error("{action}: {source}")]
@@ -55,7 +55,7 @@ pub enum KernelError {
         #[source]
         source: io::Error,
     },
-    /// aya failed: loading, the verifier, a map.
+    /// A call of aya failed: loading, the verifier, a map.
     #[error("{action}: {}", one_line(source.as_ref()))]
     Bpf {
         action: String,
@@ -76,7 +76,8 @@ impl KernelError {
     }
 }
 
-/// An error and its causes on one line; of a verifier log, the last line, which is the verdict.
+/// An error and its causes on one line. Of a verifier log it keeps the last line, which is the
+/// verdict.
 fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = String::new();
     let mut next: Option<&dyn std::error::Error> = Some(error);

@@ -1,4 +1,5 @@
-//! The `bpf(2)` calls on pinned links that aya does not offer for these programs: open, describe, replace the program, detach.
+//! The `bpf(2)` calls on pinned links that aya does not offer for these programs: open, describe,
+//! replace the program, detach.
 
 use std::{
     ffi::CString,
@@ -10,19 +11,19 @@ use std::{
     path::Path,
 };
 
-/// What a link is attached to.
+/// The place that a link is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A network namespace, by inode; 0 when the namespace is gone.
     NetNamespace(u64),
     /// A cgroup, by id; 0 when the cgroup is gone.
     Cgroup(u64),
-    /// Something that no link of ours is attached to.
+    /// A type of link that ilb does not make.
     Other(u32),
 }
 
 impl Place {
-    /// Whether what the link was attached to no longer exists.
+    /// Whether the place no longer exists.
     pub(super) fn is_gone(self) -> bool {
         matches!(self, Self::NetNamespace(0) | Self::Cgroup(0))
     }
@@ -41,7 +42,7 @@ impl std::fmt::Display for Place {
 /// A pinned link.
 pub(super) struct PinnedLink(OwnedFd);
 
-/// The kernel's `struct bpf_link_info`, as far as we read it.
+/// The beginning of the kernel's `struct bpf_link_info`.
 #[repr(C)]
 #[derive(Default)]
 struct LinkInfo {
@@ -49,14 +50,14 @@ struct LinkInfo {
     id: u32,
     program_id: u32,
     align: u32,
-    /// Of a cgroup link the whole is its id; of a netns link the first half is the inode.
+    /// Id of the cgroup in both words, or inode of the network namespace in the first.
     place: [u32; 2],
     attach_type: u32,
     end: u32,
 }
 
 impl PinnedLink {
-    /// Opens a pin; `None` if there is none.
+    /// Opens a pin; `None` if it does not exist.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         #[repr(C)]
         struct Open {
@@ -76,7 +77,7 @@ impl PinnedLink {
         }
     }
 
-    /// Where the link is attached, and the id of the program it runs.
+    /// The place of the link, and the id of its program.
     pub(super) fn describe(&self) -> io::Result<(Place, u32)> {
         #[repr(C)]
         struct Describe {
@@ -90,7 +91,8 @@ impl PinnedLink {
         let mut info = LinkInfo::default();
         let mut request =
             Describe { fd: self.0.as_raw_fd() as u32, length: size_of::<LinkInfo>() as u32, info: &raw mut info as u64 };
-        // SAFETY: the request is laid out as the call wants it, and `info` is valid for writes of the length named.
+        // SAFETY: the request is laid out as the call wants it, and `info` is valid for writes of
+        // the length named.
         unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut request)? };
         let place = match info.link_type {
             BPF_LINK_TYPE_NETNS => Place::NetNamespace(info.place[0].into()),
@@ -100,7 +102,8 @@ impl PinnedLink {
         Ok((place, info.program_id))
     }
 
-    /// Replaces the link's program: every run is of the old one or of the new one, and there is no time without one.
+    /// Replaces the link's program. Every run is of the old program or of the new one, and no
+    /// connection meets neither.
     pub(super) fn replace_program(&self, program: impl AsFd) -> io::Result<()> {
         #[repr(C)]
         struct Update {
@@ -116,7 +119,7 @@ impl PinnedLink {
         unsafe { bpf(BPF_LINK_UPDATE, &mut request).map(drop) }
     }
 
-    /// Ends the attachment now, whoever else holds the link.
+    /// Detaches the link at once, even if others hold it.
     pub(super) fn detach(&self) -> io::Result<()> {
         const BPF_LINK_DETACH: libc::c_long = 34;
         let mut request = self.0.as_raw_fd() as u32;
@@ -129,7 +132,8 @@ impl PinnedLink {
 ///
 /// # Safety
 ///
-/// `request` is the command's part of `union bpf_attr`, and the pointers in it are valid for the call.
+/// `request` is the command's part of `union bpf_attr`, and the pointers in it are valid for the
+/// call.
 unsafe fn bpf<T>(command: libc::c_long, request: &mut T) -> io::Result<libc::c_int> {
     // SAFETY: the caller's promise; the size tells the kernel how much of the union there is.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *request, size_of::<T>()) };

@@ -1,7 +1,9 @@
-//! Engines that were listening before the programs were attached: their sockets are found in `/proc` and borrowed by descriptor.
+//! Engines that were listening before the programs were attached: their sockets are found in
+//! `/proc` and borrowed by descriptor.
 //!
-//! The kernel enters a socket only at the moment it starts to listen, so older ones have to be entered from here. A borrowed descriptor is
-//! closed again at once; the map keeps no socket open.
+//! The program `register` sees a socket only at the moment when it starts to listen, so older
+//! sockets are entered from here. A borrowed descriptor is closed again at once, and the map keeps
+//! no socket open.
 
 use std::{
     collections::HashMap,
@@ -26,9 +28,9 @@ pub(super) struct Untaken {
     pub(super) error: io::Error,
 }
 
-/// Listening TCP sockets of the calling thread's network namespace: address to inode. Wildcards of both families in their common form.
-///
-/// Of several sockets at one address (`SO_REUSEPORT`), the first; each of them stands for all.
+/// Address and inode of the listening TCP sockets in the calling thread's network namespace.
+/// Wildcards of both families have their common form. Of several sockets at one address
+/// (`SO_REUSEPORT`) each is listed.
 pub(super) fn listening_sockets() -> io::Result<Vec<(Endpoint, u64)>> {
     let mut sockets = Vec::new();
     for path in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
@@ -38,8 +40,8 @@ pub(super) fn listening_sockets() -> io::Result<Vec<(Endpoint, u64)>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        // Listeners come first (`tcp_get_idx` in net/ipv4/tcp_ipv4.c). The connections behind them, perhaps many
-        // thousands, are not read, as `procfs` would.
+        // Listeners come first (`tcp_get_idx` in net/ipv4/tcp_ipv4.c). The connections behind them,
+        // perhaps many thousands, are not read, as `procfs` would.
         let lines = io::BufReader::new(file).lines().skip(1);
         for line in lines {
             let Some(socket) = parse_line(&line?) else { break };
@@ -49,7 +51,7 @@ pub(super) fn listening_sockets() -> io::Result<Vec<(Endpoint, u64)>> {
     Ok(sockets)
 }
 
-/// A line of `/proc/net/tcp` or `tcp6`, if it is about a listener.
+/// Address and inode of a line of `/proc/net/tcp` or `tcp6`; `None` unless it is a listener's.
 fn parse_line(line: &str) -> Option<(Endpoint, u64)> {
     const LISTEN: &str = "0A";
     let mut fields = line.split_ascii_whitespace();
@@ -72,8 +74,9 @@ fn parse_line(line: &str) -> Option<(Endpoint, u64)> {
     Some((endpoint, inode))
 }
 
-/// Borrows the sockets with the given inodes from the processes that have them and hands each, still listening and of the namespace
-/// with this cookie, to `enter`. Returns what could not be taken or entered.
+/// Borrows the sockets with the inodes `wanted` from the processes that hold them, and hands each
+/// with its endpoint ids to `enter`. A socket must still listen, in the namespace with this cookie.
+/// Returns the sockets that could not be taken or entered.
 pub(super) fn borrow(
     wanted: &HashMap<u64, Vec<u16>>,
     netns_cookie: u64,
@@ -88,7 +91,8 @@ pub(super) fn borrow(
             return open.into_iter().map(|(inode, error)| Untaken { inode, error }).collect();
         }
     };
-    // Processes end and close files while they are looked at: what cannot be read any more is left out.
+    // Processes end and close files while they are looked at: what cannot be read any more is left
+    // out.
     for process in processes.flatten() {
         if open.is_empty() {
             break;
@@ -108,7 +112,10 @@ pub(super) fn borrow(
     open.into_iter().map(|(inode, error)| Untaken { inode, error }).collect()
 }
 
-/// A duplicate of another process's descriptor, if it still is a listener in the namespace wanted.
+/// A duplicate of another process's descriptor.
+///
+/// Errors: the process or the descriptor is gone, or the socket no longer listens in the namespace
+/// with this cookie.
 fn take(pid: i32, fd: RawFd, netns_cookie: u64) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("its process has no number"))?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -136,8 +143,8 @@ mod tests {
         let sockets = listening_sockets().unwrap();
         let (_, inode) = *sockets.iter().find(|(found, _)| *found == endpoint(address)).expect("the listener is listed");
         let mut entered = Vec::new();
-        let untaken = borrow(&HashMap::from([(inode, vec![3])]), cookie_of(&listener).unwrap(), |_, seats| {
-            entered.extend_from_slice(seats);
+        let untaken = borrow(&HashMap::from([(inode, vec![3])]), cookie_of(&listener).unwrap(), |_, ids| {
+            entered.extend_from_slice(ids);
             Ok(())
         });
         assert!(untaken.is_empty(), "{untaken:?}");

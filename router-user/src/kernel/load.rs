@@ -1,4 +1,5 @@
-//! Loading the programs and attaching them, or replacing those that an earlier daemon left attached.
+//! Loads the programs and attaches them, or replaces the programs that an earlier daemon left
+//! attached.
 
 use std::{
     fs,
@@ -23,7 +24,8 @@ use super::namespace::{Cgroup, NetNamespace};
 use super::pins::LINK_SUFFIX;
 use crate::kernel::endpoints;
 
-/// The ELF object of the two programs, embedded in the binary; build.rs checks that it is there and fresh.
+/// The ELF object of the two programs, embedded in the binary; build.rs checks that it is there and
+/// fresh.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("ILB_EBPF_OBJECT"));
 
 /// Programs by name, each with its hook.
@@ -34,12 +36,15 @@ const REGISTER: &str = "register";
 /// Index of the one service there is.
 pub(super) const SERVICE: u32 = 0;
 
-/// Where a program's link is pinned.
+/// Path of the pin of a program's link.
 pub(super) fn link_path(pin_dir: &Path, program: &str) -> PathBuf {
     pin_dir.join(format!("{program}{LINK_SUFFIX}"))
 }
 
-/// Checks that the links pinned here, if any, are attached where they are wanted. A link whose place is gone is removed.
+/// Checks that pinned links are attached to this network namespace and cgroup. Removes links whose
+/// place is gone.
+///
+/// Errors: a link is attached elsewhere.
 pub(super) fn check_links(pin_dir: &Path, netns: &NetNamespace, cgroup: &Cgroup) -> Result<(), KernelError> {
     for (program, wanted) in [(STEER, Place::NetNamespace(netns.inode)), (REGISTER, Place::Cgroup(cgroup.id))] {
         let path = link_path(pin_dir, program);
@@ -54,7 +59,7 @@ pub(super) fn check_links(pin_dir: &Path, netns: &NetNamespace, cgroup: &Cgroup)
     Ok(())
 }
 
-/// Loads the object, reusing pinned maps, and makes its programs the attached ones.
+/// Loads the object with the pinned maps, and attaches its programs in place of earlier ones.
 pub(super) fn load(
     pin_dir: &Path,
     service: SocketAddr,
@@ -112,13 +117,14 @@ fn attach_register(program: &mut SockOps, cgroup: &Cgroup, pin_dir: &Path) -> Re
         return link.replace_program(fd).map_err(KernelError::system(format!("replace the program of {}", path.display())));
     }
     let action = || format!("attach {REGISTER} to the cgroup {}", cgroup.path.display());
-    // A link always stands beside those of others; the kernel takes no flags with it (`cgroup_bpf_link_attach`).
+    // A link always stands beside those of others; the kernel takes no flags with it
+    // (`cgroup_bpf_link_attach`).
     let id = program.attach(&cgroup.file, CgroupAttachMode::Single).map_err(KernelError::bpf(action()))?;
     let link = program.take_link(id).map_err(KernelError::bpf(action()))?;
     pin(FdLink::try_from(link).map_err(KernelError::bpf(action()))?, &path)
 }
 
-/// Pins a link, which then lives without us.
+/// Pins a link, which then outlives this process.
 fn pin(link: FdLink, path: &Path) -> Result<(), KernelError> {
     link.pin(path).map(drop).map_err(KernelError::bpf(format!("pin {}", path.display())))
 }
@@ -127,7 +133,8 @@ fn open_link(path: &Path) -> Result<Option<PinnedLink>, KernelError> {
     PinnedLink::open(path).map_err(KernelError::system(format!("open the pin {}", path.display())))
 }
 
-/// Makes this virtual address the service; one of an earlier configuration goes when the new one is in place.
+/// Makes this virtual address the service. The address of an earlier configuration is removed after
+/// that.
 fn set_service(maps: &mut Maps, service: SocketAddr) -> Result<(), KernelError> {
     let wanted = endpoints::endpoint(service);
     let known = maps.services.keys().collect::<Result<Vec<_>, _>>().map_err(failed("read", layout::SERVICES.name))?;
@@ -138,7 +145,7 @@ fn set_service(maps: &mut Maps, service: SocketAddr) -> Result<(), KernelError> 
     Ok(())
 }
 
-/// Where the programs' reports go: the process's own log.
+/// Writes the programs' reports to the process's own log.
 pub(super) struct Events;
 
 impl log::Log for Events {

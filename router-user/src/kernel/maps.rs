@@ -13,9 +13,9 @@ use aya::{
 };
 use router_common::{
     Shared,
-    engine::{Endpoint, Seats},
+    engine::{Endpoint, EndpointIds},
     layout::{self, MapShape, Settings},
-    limits::MAX_SEATS,
+    limits::MAX_ENDPOINT_IDS,
     service::{Eligible, Service},
 };
 
@@ -29,7 +29,8 @@ pub(super) struct Raw<T>(pub(super) T);
 // SAFETY: `Shared` promises what `Pod` asks for: plain bytes, no padding, every bit pattern valid.
 unsafe impl<T: Shared> aya::Pod for Raw<T> {}
 
-/// Every map that user space writes or reads by system call. Tables and control words are mapped instead, see `banks`.
+/// Handles of all maps that user space writes or reads by system call. Tables and control words are
+/// memory-mapped, see [`super::banks`].
 pub(super) struct Maps {
     pub(super) layout: Array<MapData, u32>,
     pub(super) settings: Array<MapData, Raw<Settings>>,
@@ -37,7 +38,7 @@ pub(super) struct Maps {
     control: MapData,
     tables: MapData,
     pub(super) eligible: Array<MapData, Raw<Eligible>>,
-    pub(super) engines: HashMap<MapData, Raw<Endpoint>, Raw<Seats>>,
+    pub(super) engines: HashMap<MapData, Raw<Endpoint>, Raw<EndpointIds>>,
     pub(super) listeners: SockHash<MapData, u32>,
     pub(super) outcomes: PerCpuArray<MapData, u64>,
     pub(super) picks: PerCpuArray<MapData, u64>,
@@ -53,7 +54,7 @@ impl Maps {
         })
     }
 
-    /// The maps pinned in a directory, whose shapes have been checked.
+    /// The maps pinned in a directory. The caller has checked their shapes.
     pub(super) fn of_pins(pin_dir: &Path) -> Result<Self, KernelError> {
         Self::build(|shape| {
             let data = MapData::from_pin(pin_dir.join(shape.name))?;
@@ -87,23 +88,24 @@ impl Maps {
         })
     }
 
-    /// The slot tables, to be mapped.
+    /// The slot tables, for a memory mapping.
     pub(super) fn tables_fd(&self) -> BorrowedFd<'_> {
         self.tables.fd().as_fd()
     }
 
-    /// The control words, to be mapped.
+    /// The control words, for a memory mapping.
     pub(super) fn control_fd(&self) -> BorrowedFd<'_> {
         self.control.fd().as_fd()
     }
 
-    /// The seats that have a listener now.
+    /// For each endpoint id, whether it has a listener now.
     pub(super) fn listening(&self) -> Result<Vec<bool>, KernelError> {
-        let mut listening = vec![false; MAX_SEATS];
-        // Sockets come and go while the keys are read, and a key that went makes the kernel start over: twice the size bounds it.
-        for seat in self.listeners.keys().take(2 * MAX_SEATS) {
-            let seat = seat.map_err(failed("read", layout::LISTENERS.name))?;
-            if let Some(is_listening) = listening.get_mut(seat as usize) {
+        let mut listening = vec![false; MAX_ENDPOINT_IDS];
+        // Sockets come and go while the keys are read. A key that is gone makes the kernel start
+        // over, so twice the size is the bound.
+        for id in self.listeners.keys().take(2 * MAX_ENDPOINT_IDS) {
+            let id = id.map_err(failed("read", layout::LISTENERS.name))?;
+            if let Some(is_listening) = listening.get_mut(id as usize) {
                 *is_listening = true;
             }
         }
@@ -111,12 +113,12 @@ impl Maps {
     }
 }
 
-/// A map error with what was done to which map.
+/// A map error with the action and the map.
 pub(super) fn failed(verb: &'static str, map: impl Display) -> impl FnOnce(MapError) -> KernelError {
     KernelError::bpf(format!("{verb} the map {map}"))
 }
 
-/// A removal's result, where finding nothing to remove is as good.
+/// The result of a removal. A key that is not there counts as removed.
 pub(super) fn ignore_missing(result: Result<(), MapError>, map: &'static str) -> Result<(), KernelError> {
     match result {
         Err(MapError::KeyNotFound | MapError::ElementNotFound) => Ok(()),

@@ -1,4 +1,4 @@
-//! Where the programs attach: the caller's network namespace and a cgroup.
+//! The places that programs attach to: the caller's network namespace and a cgroup.
 
 use std::{
     fs::File,
@@ -18,9 +18,9 @@ use super::KernelError;
 /// The network namespace of the calling thread.
 pub(super) struct NetNamespace {
     pub(super) file: File,
-    /// Its inode, by which links name it.
+    /// Its inode: links name it by this number.
     pub(super) inode: u64,
-    /// Its cookie, by which programs know it.
+    /// Its cookie: programs know it by this number.
     pub(super) cookie: u64,
 }
 
@@ -49,7 +49,8 @@ pub(super) fn cookie_of(socket: &impl AsFd) -> io::Result<u64> {
     if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether connections to an address stay on this host. The kernel knows best: only a local address can be bound to.
+/// Whether an address belongs to this host. The kernel decides: only a local address can be bound
+/// to.
 pub(super) fn is_local(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
@@ -84,9 +85,11 @@ fn mount_of_type(wanted: &str) -> Result<Option<PathBuf>, KernelError> {
     Ok(found.map(|mount| PathBuf::from(mount.fs_file.replace("\\040", " "))))
 }
 
-/// The capabilities that loading and attaching need and this thread lacks. CAP_SYS_ADMIN stands for all of them.
+/// The capabilities that loading and attaching need and this thread lacks. CAP_SYS_ADMIN stands for
+/// all of them.
 ///
-/// CAP_PERFMON is for the verifier: without it, it refuses what compilers do with stack slots that once held a pointer.
+/// CAP_PERFMON is for the verifier: without it, it refuses what compilers do with stack slots that
+/// once held a pointer.
 pub(super) fn missing_capabilities() -> Result<Vec<Capability>, KernelError> {
     let effective = caps::read(None, CapSet::Effective)
         .map_err(|error| KernelError::system("read this thread's capabilities")(io::Error::other(error)))?;

@@ -1,4 +1,4 @@
-//! The pin directory: its file system, its lock, and whether what is pinned there is ours to use.
+//! The pin directory: its file system, its lock, and the check that its pins fit this build.
 
 use std::{
     ffi::CStr,
@@ -19,13 +19,13 @@ use rustix::{
 
 use super::{KernelError, link::PinnedLink};
 
-/// Where pins go unless the configuration says otherwise.
+/// Default directory of pins.
 pub const DEFAULT_PIN_DIR: &str = "/sys/fs/bpf/ilb";
 
-/// Ends the names of pinned links; bpffs allows no dots in names.
+/// End of the names of pinned links. bpffs allows no dots in names.
 pub(super) const LINK_SUFFIX: &str = "_link";
 
-/// Where bpffs is mounted by convention.
+/// The usual mount point of bpffs.
 const BPFFS: &str = "/sys/fs/bpf";
 
 /// `BPF_FS_MAGIC` of linux/magic.h.
@@ -39,7 +39,8 @@ pub(super) struct PinDir {
 
 impl Drop for PinDir {
     fn drop(&mut self) {
-        // Not left to the descriptor's close: a process that is just being started may hold a copy of it a moment longer.
+        // Not left to the descriptor's close: a process that is just being started may hold a copy
+        // of it a moment longer.
         if let Err(error) = self.lock.unlock() {
             tracing::warn!(%error, "cannot unlock {}", self.path.display());
         }
@@ -47,7 +48,7 @@ impl Drop for PinDir {
 }
 
 impl PinDir {
-    /// Makes the directory if need be, mounting bpffs at its usual place if that is missing, and locks it.
+    /// Locks the directory. Makes it, and mounts bpffs at its usual place, where they are missing.
     pub(super) fn create(path: &Path) -> Result<Self, KernelError> {
         if !is_on_bpffs(path) {
             if !path.starts_with(BPFFS) {
@@ -61,7 +62,7 @@ impl PinDir {
         Self::lock(path)
     }
 
-    /// Locks an existing directory; `None` if there is none.
+    /// Locks an existing directory; `None` if it does not exist.
     pub(super) fn existing(path: &Path) -> Result<Option<Self>, KernelError> {
         match path.try_exists() {
             Ok(true) if is_on_bpffs(path) => Self::lock(path).map(Some),
@@ -84,7 +85,7 @@ impl PinDir {
         &self.path
     }
 
-    /// Checks whatever is pinned, see [`check`]; whether a finished attach has left it.
+    /// Checks the pins, see [`check`]. Returns whether a finished attach has left them.
     pub(super) fn check(&self) -> Result<bool, KernelError> {
         check(&self.path).map(|version| version == Some(LAYOUT_VERSION))
     }
@@ -98,7 +99,8 @@ impl PinDir {
             paths.push(entry.map_err(KernelError::system(format!("list {}", self.path.display())))?.path());
         }
         let is_link = |path: &PathBuf| path.as_os_str().as_bytes().ends_with(LINK_SUFFIX.as_bytes());
-        // A link is detached before its pin goes, as the kernel frees an unpinned one only some time later.
+        // A link is detached before its pin goes, as the kernel frees an unpinned one only some
+        // time later.
         for path in paths.iter().filter(|path| is_link(path)) {
             let detach = || PinnedLink::open(path)?.map_or(Ok(()), |link| link.detach());
             detach().map_err(KernelError::system(format!("detach {}", path.display())))?;
@@ -110,9 +112,9 @@ impl PinDir {
     }
 }
 
-/// Checks whatever is pinned in a directory against this build's layout: a map that is reused unseen could be of any shape.
+/// Checks the pins in a directory against this build's layout: a pinned map may have any shape.
 ///
-/// Returns the layout version; `None` if there are no pins, 0 if an attach was cut short.
+/// Returns the layout version; `None` without pins, 0 if an attach was cut short.
 pub(super) fn check(pin_dir: &Path) -> Result<Option<u32>, KernelError> {
     let version = layout_version(pin_dir)?;
     if let Some(found) = version.filter(|found| ![0, LAYOUT_VERSION].contains(found)) {
@@ -127,7 +129,7 @@ pub(super) fn check(pin_dir: &Path) -> Result<Option<u32>, KernelError> {
     Ok(version)
 }
 
-/// The layout version pinned in a directory; `None` if none is pinned.
+/// The layout version pinned in a directory; `None` without pins.
 fn layout_version(pin_dir: &Path) -> Result<Option<u32>, KernelError> {
     let path = pin_dir.join(layout::LAYOUT.name);
     match map_shape(&path, layout::LAYOUT.name)? {
@@ -174,6 +176,7 @@ fn mount_bpffs() -> Result<(), KernelError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("bpf", BPFFS, "bpf", flags, None::<&CStr>)
         .map_err(|error| KernelError::system(format!("mount bpffs at {BPFFS}"))(error.into()))?;
-    // Others on the host may use the mount as well; the kernel's default mode would let everybody create files.
+    // Others on the host may use the mount as well; the kernel's default mode would let everybody
+    // create files.
     fs::set_permissions(BPFFS, fs::Permissions::from_mode(0o700)).map_err(KernelError::system(format!("set the mode of {BPFFS}")))
 }

@@ -12,7 +12,7 @@ use aya::{maps::PerCpuValues, util::nr_cpus};
 use aya_log::EbpfLogger;
 use router_common::{
     control::Control,
-    engine::{Endpoint, Seats},
+    engine::{Endpoint, EndpointIds},
     layout,
     limits::MAX_SCAN,
     service::Eligible,
@@ -26,42 +26,45 @@ use super::namespace::{Cgroup, NetNamespace, is_local, missing_capabilities};
 use super::pins::{DEFAULT_PIN_DIR, PinDir};
 use super::{KernelError, KernelStatus, listeners, load};
 use crate::kernel::endpoints;
-use crate::kernel::endpoints::Seating;
+use crate::kernel::endpoints::EndpointTable;
 
-/// What to steer, and where.
+/// The service to steer, and the places of pins and programs.
 #[derive(Clone, Debug)]
 pub struct KernelConfig {
     /// The virtual address: a local address and a port that clients connect to.
     pub service: SocketAddr,
-    /// Directory on a bpffs that holds this plane's pins and nothing else.
+    /// Directory on a bpffs for the pins of this plane alone.
     pub pin_dir: PathBuf,
-    /// Engines inside this cgroup register themselves; none: the root of the cgroup v2 hierarchy.
+    /// Engines inside this cgroup register themselves. `None` is the root of the cgroup v2
+    /// hierarchy.
     pub cgroup: Option<PathBuf>,
 }
 
 impl KernelConfig {
-    /// Steers one virtual address, with default places for everything else.
+    /// Steers one virtual address, with the default pin directory and the root cgroup.
     pub fn new(service: SocketAddr) -> Self {
         Self { service, pin_dir: DEFAULT_PIN_DIR.into(), cgroup: None }
     }
 }
 
-/// The attached kernel plane. Dropping it leaves the kernel steering; [`KernelPlane::detach`] ends that.
+/// The attached kernel plane. Dropping it leaves the kernel steering; [`KernelPlane::detach`] ends
+/// that.
 pub struct KernelPlane {
     pins: PinDir,
     maps: Maps,
     banks: Banks,
-    seating: Seating,
+    endpoint_table: EndpointTable,
     netns_cookie: u64,
     events: EbpfLogger<Events>,
-    /// Inodes of listeners that could not be taken, each reported once.
+    /// Inodes of listeners that could not be taken. Each is reported once.
     untaken: HashSet<u64>,
 }
 
 impl KernelPlane {
-    /// Loads and attaches the programs in the calling thread's network namespace, or takes over what an earlier daemon has left.
+    /// Loads and attaches the programs in the calling thread's network namespace, or takes over the
+    /// pins of an earlier daemon.
     ///
-    /// Errors: one line each. What was pinned before stays; what this call has pinned is removed again.
+    /// Errors: one line each. Earlier pins stay, and pins of this call are removed again.
     pub fn attach(config: &KernelConfig) -> Result<Self, KernelError> {
         if config.service.port() == 0 || config.service.ip().is_unspecified() {
             return Err(KernelError::ServiceAddress { service: config.service });
@@ -87,8 +90,8 @@ impl KernelPlane {
                 return Err(error);
             }
         };
-        let seating = Seating::new(known_engines(&maps)?);
-        let mut plane = Self { pins, maps, banks, seating, netns_cookie: netns.cookie, events, untaken: HashSet::new() };
+        let endpoint_table = EndpointTable::new(known_engines(&maps)?);
+        let mut plane = Self { pins, maps, banks, endpoint_table, netns_cookie: netns.cookie, events, untaken: HashSet::new() };
         plane.enter_listeners()?;
         if !is_local(config.service.ip()) {
             let service = config.service;
@@ -101,13 +104,15 @@ impl KernelPlane {
         Ok(plane)
     }
 
-    /// Makes a table the live one, whole: a connection is picked by the table before or by this one.
+    /// Makes a table the live one, whole: a connection is picked by the table before or by this
+    /// one.
     ///
-    /// Shape: `slots` has engine numbers, best first, `NO_ENGINE` after the last; `engines` gives each number its address; `eligible` are the
-    /// engines that may serve the service when no rank of a slot can (of those on this host, the first `MAX_SCAN`). Blocks for some milliseconds, while programs that may still read the
-    /// bank to be written finish.
-    /// Errors: a generation below the live one (the same again is a new table for it: ready replicas or penalties have changed); a number
-    /// without an address. The live table is then unchanged.
+    /// Shape: `slots` has engine numbers, best first, `NO_ENGINE` after the last; `engines` gives
+    /// each number its address; `eligible` are the engines that may serve the service when no rank
+    /// of a slot can (of those on this host, the first `MAX_SCAN`). Blocks for some milliseconds,
+    /// while programs that may still read the bank to be written finish. Errors: a generation below
+    /// the live one (the same again is a new table for it: ready replicas or penalties have
+    /// changed); a number without an address. The live table is then unchanged.
     pub fn apply(
         &mut self,
         generation: u64,
@@ -125,26 +130,28 @@ impl KernelPlane {
         let local = local_addresses(addresses.values());
         let eligible: Vec<_> = eligible.iter().filter(|engine| local.contains(&addresses[engine].ip())).collect();
 
-        let mut seat_of = HashMap::with_capacity(addresses.len());
+        let mut id_of = HashMap::with_capacity(addresses.len());
         for (engine, address) in &addresses {
-            seat_of.insert(*engine, self.seating.seat(*address)?);
+            id_of.insert(*engine, self.endpoint_table.id(*address)?);
         }
-        // Beyond the bound the scan does without the rest: it covers engines enough to find one if any is left.
+        // The scan leaves out engines beyond the bound. Those within it are enough to find one that
+        // is left.
         let mut list = Eligible::EMPTY;
         for engine in eligible.iter().take(MAX_SCAN) {
-            list.add(seat_of[*engine]);
+            list.add(id_of[*engine]);
         }
-        let current: HashMap<SocketAddr, u16> = addresses.iter().map(|(engine, address)| (*address, seat_of[engine])).collect();
-        // New addresses first: an engine that begins to listen from here on registers itself, one that did before is found.
-        let endpoints = endpoints::endpoints(current.iter().map(|(address, seat)| (*address, *seat)), |ip| local.contains(&ip));
-        for (endpoint, seats) in &endpoints {
-            self.maps.engines.insert(Raw(*endpoint), Raw(*seats), 0).map_err(failed("write", layout::ENGINES.name))?;
+        let current: HashMap<SocketAddr, u16> = addresses.iter().map(|(engine, address)| (*address, id_of[engine])).collect();
+        // New addresses first: an engine that starts to listen from here on registers itself, and
+        // an earlier one is found below.
+        let endpoints = endpoints::endpoints(current.iter().map(|(address, id)| (*address, *id)), |ip| local.contains(&ip));
+        for (endpoint, ids) in &endpoints {
+            self.maps.engines.insert(Raw(*endpoint), Raw(*ids), 0).map_err(failed("write", layout::ENGINES.name))?;
         }
         self.enter_listeners()?;
 
         wait_for_programs();
-        let seat = |engine: u16| if engine == NO_ENGINE { NO_ENGINE } else { seat_of[&engine] };
-        self.banks.write(bank, slots.iter().map(|ranks| ranks.map(seat)));
+        let id = |engine: u16| if engine == NO_ENGINE { NO_ENGINE } else { id_of[&engine] };
+        self.banks.write(bank, slots.iter().map(|ranks| ranks.map(id)));
         self.maps.eligible.set(bank, Raw(list), 0).map_err(failed("write", layout::ELIGIBLE.name))?;
         self.banks.switch(SERVICE, control);
 
@@ -156,13 +163,14 @@ impl KernelPlane {
         self.banks.control(SERVICE).generation()
     }
 
-    /// What the kernel plane is doing.
+    /// The state of the kernel plane.
     pub fn status(&self) -> Result<KernelStatus, KernelError> {
         KernelStatus::of_maps(self.pins.path(), &self.maps)
     }
 
-    /// What wants doing about once a second: passes what the programs have reported to the log (engines that began to listen, a service
-    /// that refuses), and enters listeners that the kernel has not seen, such as those of engines outside the cgroup.
+    /// Upkeep, to be called about once a second. Writes the programs' reports to the log (engines
+    /// that started to listen, a service that refuses), and enters listeners that the kernel has
+    /// not seen, such as those of engines outside the cgroup.
     ///
     /// Cheap when there is nothing to do. The ring of reports holds 128 KiB, and reports are rare.
     pub fn maintain(&mut self) -> Result<(), KernelError> {
@@ -175,10 +183,11 @@ impl KernelPlane {
         self.pins.remove()
     }
 
-    /// Enters the listeners of known engines that the kernel has not seen: those that listened before the programs were attached.
+    /// Enters listeners of known engines that the kernel has not seen, because they listened before
+    /// the programs were attached.
     fn enter_listeners(&mut self) -> Result<(), KernelError> {
         let listening = self.maps.listening()?;
-        let missing: Vec<_> = self.seating.all().filter(|(_, seat)| !listening[usize::from(*seat)]).collect();
+        let missing: Vec<_> = self.endpoint_table.all().filter(|(_, id)| !listening[usize::from(*id)]).collect();
         let local = local_addresses(missing.iter().map(|(address, _)| address));
         let missing = missing.into_iter().filter(|(address, _)| local.contains(&address.ip()));
         let mut wanted_at = endpoints::endpoints(missing, |_| true);
@@ -190,54 +199,60 @@ impl KernelPlane {
         for (endpoint, inode) in sockets {
             // The first socket of an address is enough.
             if let Some(list) = wanted_at.remove(&endpoint) {
-                wanted.insert(inode, list.seats.into_iter().filter(|seat| *seat != NO_ENGINE).collect());
+                wanted.insert(inode, list.ids.into_iter().filter(|id| *id != NO_ENGINE).collect());
             }
         }
         if wanted.is_empty() {
             return Ok(());
         }
         let map = &mut self.maps.listeners;
-        let untaken = listeners::borrow(&wanted, self.netns_cookie, |socket, seats| {
-            seats.iter().try_for_each(|seat| map.insert(u32::from(*seat), socket.as_raw_fd(), 0).map_err(io::Error::other))
+        let untaken = listeners::borrow(&wanted, self.netns_cookie, |socket, ids| {
+            ids.iter().try_for_each(|id| map.insert(u32::from(*id), socket.as_raw_fd(), 0).map_err(io::Error::other))
         });
-        // What is fine by now may be reported again, should it come back.
+        // A listener that was taken by now is reported again if it fails again.
         self.untaken.retain(|inode| untaken.iter().any(|listener| listener.inode == *inode));
-        let address_of: HashMap<u16, SocketAddr> = self.seating.all().map(|(address, seat)| (seat, address)).collect();
+        let address_of: HashMap<u16, SocketAddr> = self.endpoint_table.all().map(|(address, id)| (id, address)).collect();
         for listeners::Untaken { inode, error } in untaken {
             if self.untaken.insert(inode) {
-                let engines: Vec<_> = wanted[&inode].iter().map(|seat| address_of[seat]).collect();
+                let engines: Vec<_> = wanted[&inode].iter().map(|id| address_of[id]).collect();
                 tracing::warn!(?engines, %error, "the engine listens but its socket cannot be taken; restart it to have it steered");
             }
         }
         Ok(())
     }
 
-    /// Gives up the seats of engines that the live table no longer knows.
-    fn forget_engines(&mut self, current: &HashMap<SocketAddr, u16>, kept: &HashMap<Endpoint, Seats>) -> Result<(), KernelError> {
+    /// Frees the endpoint ids of engines that the live table does not name.
+    fn forget_engines(
+        &mut self,
+        current: &HashMap<SocketAddr, u16>,
+        kept: &HashMap<Endpoint, EndpointIds>,
+    ) -> Result<(), KernelError> {
         let known = self.maps.engines.keys().collect::<Result<Vec<_>, _>>().map_err(failed("read", layout::ENGINES.name))?;
         for old in known.into_iter().filter(|key| !kept.contains_key(&key.0)) {
             ignore_missing(self.maps.engines.remove(&old), layout::ENGINES.name)?;
         }
-        let gone: Vec<_> = self.seating.all().filter(|(address, _)| !current.contains_key(address)).collect();
+        let gone: Vec<_> = self.endpoint_table.all().filter(|(address, _)| !current.contains_key(address)).collect();
         if gone.is_empty() {
             return Ok(());
         }
-        // A run of `steer` may still use the table before, and one of `register` may be about to enter a listener under a seat given up.
+        // A run of `steer` may still use the table before, and a run of `register` may be about to
+        // enter a listener under an endpoint id that is freed here.
         wait_for_programs();
         let cpus = nr_cpus().map_err(|(path, source)| KernelError::System { action: format!("read {path}"), source })?;
-        for (address, seat) in gone {
-            ignore_missing(self.maps.listeners.remove(&seat.into()), layout::LISTENERS.name)?;
+        for (address, id) in gone {
+            ignore_missing(self.maps.listeners.remove(&id.into()), layout::LISTENERS.name)?;
             let zero = PerCpuValues::try_from(vec![0_u64; cpus]).map_err(KernelError::system("clear a counter"))?;
-            self.maps.picks.set(seat.into(), zero, 0).map_err(failed("write", layout::PICKS.name))?;
-            self.seating.release(address);
+            self.maps.picks.set(id.into(), zero, 0).map_err(failed("write", layout::PICKS.name))?;
+            self.endpoint_table.release(address);
         }
         Ok(())
     }
 }
 
-/// Stops steering and removes every pin in a directory; false if there was none.
+/// Stops steering and removes all pins in a directory. Returns false if the directory does not
+/// exist.
 ///
-/// Errors: `InUse` while a daemon holds it.
+/// Errors: `InUse` while a daemon holds the directory.
 pub fn detach(pin_dir: &Path) -> Result<bool, KernelError> {
     match PinDir::existing(pin_dir)? {
         Some(pins) => pins.remove().map(|()| true),
@@ -245,7 +260,9 @@ pub fn detach(pin_dir: &Path) -> Result<bool, KernelError> {
     }
 }
 
-/// The address of every engine number, when each can be connected to and the table and the list name no other.
+/// The address of every engine number.
+///
+/// Errors: an address cannot be connected to, or the table or the list names an engine without one.
 fn checked_addresses(
     slots: &[Slot; SLOTS],
     engines: &[(u16, SocketAddr)],
@@ -265,20 +282,20 @@ fn checked_addresses(
     }
 }
 
-/// Those of the addresses that belong to this host.
+/// The addresses that belong to this host.
 fn local_addresses<'a>(addresses: impl Iterator<Item = &'a SocketAddr>) -> HashSet<IpAddr> {
     let all: HashSet<_> = addresses.map(SocketAddr::ip).collect();
     all.into_iter().filter(|ip| is_local(*ip)).collect()
 }
 
-/// The engines that an earlier daemon has made known, with their seats.
+/// The engines that an earlier daemon has entered, with their endpoint ids.
 fn known_engines(maps: &Maps) -> Result<Vec<(SocketAddr, u16)>, KernelError> {
     let mut known = Vec::new();
     for entry in maps.engines.iter() {
         let (endpoint, list) = entry.map_err(failed("read", layout::ENGINES.name))?;
         let address = endpoints::address(endpoint.0);
         if !address.ip().is_unspecified() {
-            known.push((address, list.0.seats[0]));
+            known.push((address, list.0.ids[0]));
         }
     }
     Ok(known)

@@ -1,4 +1,4 @@
-//! What the kernel plane is doing, read from the pins alone: it works with or without a daemon.
+//! The state of the kernel plane, read from the pins alone: with or without a daemon.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path};
 
@@ -17,12 +17,12 @@ use super::{KernelError, pins};
 use crate::kernel::endpoints;
 use crate::model::Generation;
 
-/// The kernel plane as it stands.
+/// The state of the kernel plane.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelStatus {
-    /// Whether every program is attached to something that exists.
+    /// Whether every program is attached to a place that exists.
     pub attached: bool,
-    /// Layout version of the pinned maps; none if nothing is pinned.
+    /// Layout version of the pinned maps; `None` without pins.
     pub layout_version: Option<u32>,
     pub programs: Vec<ProgramStatus>,
     /// The virtual address that is steered.
@@ -32,7 +32,8 @@ pub struct KernelStatus {
     pub generation: u64,
     /// By address.
     pub engines: Vec<EngineStatus>,
-    /// Connections and listeners by outcome, summed over CPUs, since the maps were made. Every outcome is listed.
+    /// Connections and listeners by outcome, summed over CPUs, since the maps were made. Every
+    /// outcome is listed.
     pub counters: BTreeMap<&'static str, u64>,
 }
 
@@ -48,7 +49,7 @@ pub struct ProgramStatus {
     pub hook: &'static str,
     /// The kernel's id of the program.
     pub id: u32,
-    /// What it is attached to.
+    /// The network namespace or cgroup that it is attached to.
     pub place: String,
 }
 
@@ -57,7 +58,7 @@ pub struct ProgramStatus {
 pub struct EngineStatus {
     pub address: SocketAddr,
     /// The kernel's number of the address.
-    pub seat: u16,
+    pub endpoint_id: u16,
     /// Whether a listener of this engine is known to the kernel here.
     pub is_listening: bool,
     /// Connections steered to it.
@@ -65,7 +66,7 @@ pub struct EngineStatus {
 }
 
 impl KernelStatus {
-    /// Reads the status of what is pinned in a directory. Nothing pinned is a status too.
+    /// Reads the state from the pins in a directory. Without pins, nothing is attached.
     ///
     /// Errors: pins of another layout, or no permission to read them.
     pub fn read(pin_dir: &Path) -> Result<Self, KernelError> {
@@ -121,9 +122,10 @@ fn engines(maps: &Maps) -> Result<Vec<EngineStatus>, KernelError> {
         if address.ip().is_unspecified() {
             continue;
         }
-        let seat = list.0.seats[0];
-        let picks = sum(&maps.picks, seat.into(), layout::PICKS.name)?;
-        engines.push(EngineStatus { address, seat, is_listening: listening.get(usize::from(seat)) == Some(&true), picks });
+        let id = list.0.ids[0];
+        let picks = sum(&maps.picks, id.into(), layout::PICKS.name)?;
+        let is_listening = listening.get(usize::from(id)) == Some(&true);
+        engines.push(EngineStatus { address, endpoint_id: id, is_listening, picks });
     }
     engines.sort_by_key(|engine| engine.address);
     Ok(engines)

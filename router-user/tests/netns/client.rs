@@ -1,4 +1,5 @@
-//! Clients: connect through the virtual address, learn which engine answered, leave without a trace.
+//! Clients: connect through the virtual address, learn which engine answered, leave without a
+//! trace.
 
 use std::{
     collections::BTreeMap,
@@ -62,7 +63,8 @@ pub(crate) fn connect_times(address: SocketAddr, times: u64) -> Tally {
     tally
 }
 
-/// Connects once from each of the given ports. The kernel picks by the client's address and port, so the result is always the same.
+/// Connects once from each of the given ports. The kernel picks by the client's address and port,
+/// so the result is always the same.
 pub(crate) fn connect_from(address: SocketAddr, ports: Range<u16>) -> Tally {
     let connect = |port| {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;

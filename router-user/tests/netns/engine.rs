@@ -1,4 +1,5 @@
-//! Engines for tests: processes of their own that accept, say who they are and wait until the client has gone.
+//! Engines for tests: processes of their own that accept, say who they are and wait until the
+//! client has gone.
 
 use std::{
     env, fs,

@@ -31,7 +31,8 @@ fn one_engine() -> Vec<(u16, SocketAddr)> {
     numbered(&[ENGINE.parse().expect("a valid address")])
 }
 
-/// Not a test of its own: a daemon that attaches, publishes and then waits to be killed, or publishes on until it is.
+/// Not a test of its own: a daemon that attaches, publishes and then waits to be killed, or
+/// publishes on until it is.
 #[test]
 #[ignore = "the body of the daemon process that another test starts"]
 fn daemon_process() {
@@ -316,7 +317,7 @@ fn rare_events_reach_the_log() {
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         tracing::subscriber::with_default(subscriber, || plane.maintain()).unwrap();
         let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        assert_eq!(log.matches("engine listens, seat 0").count(), 1, "{log}");
+        assert_eq!(log.matches("engine listens, endpoint id 0").count(), 1, "{log}");
         // A hundred refusals, at most one report a second.
         assert!((1..=2).contains(&log.matches("refuses connections").count()), "{log}");
         assert_eq!(log.lines().count(), log.matches("kernel: ").count(), "{log}");

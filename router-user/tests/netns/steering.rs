@@ -64,14 +64,15 @@ fn a_killed_engine_fails_no_connection() {
             assert!(wait_until(Duration::from_secs(10), || world.counter("picked_rank_1") > 2_000));
         });
         assert_eq!(tally.failed, Vec::<String>::new());
-        // What the engine had made dies with it: the one connection that it was answering, and those that it had yet to accept, of which each
-        // client has one at most.
+        // What the engine had made dies with it: the one connection that it was answering, and
+        // those that it had yet to accept, of which each client has one at most.
         assert!(tally.broken <= CLIENTS as u64 + 1, "{} connections broke", tally.broken);
 
         let status = world.status();
         let picked = status.counters["picked_rank_0"] + status.counters["picked_rank_1"];
         let made = tally.answered() + tally.broken;
-        // A late segment of a connection that broke is looked up as well, and counts: the kernel does not tell it from a new one.
+        // A late segment of a connection that broke is looked up as well, and counts: the kernel
+        // does not tell it from a new one.
         assert!((made..=made + 2 * tally.broken).contains(&picked), "{picked} picks for {made} connections: {status:?}");
         assert_eq!(status.counters["refused_no_listener"], 0);
         assert!(!status.engines[0].is_listening && status.engines[1].is_listening);
@@ -135,7 +136,8 @@ fn with_no_engine_left_connections_are_refused_at_once() {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
         assert_eq!(world.tcp_counter("TCPSynRetrans"), 0, "a dropped SYN would have been sent again");
         assert_eq!(world.counter("refused_no_listener"), 1);
-        // Nor does a connection fall to whoever happens to listen at the virtual address: the constraints may exclude it.
+        // Nor does a connection fall to whoever happens to listen at the virtual address: the
+        // constraints may exclude it.
         let _bystander = Engine::start(world, 'p', &world.service.to_string());
         assert_eq!(connect(world.service).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
         assert_eq!(world.counter("refused_no_listener"), 2);
@@ -232,7 +234,7 @@ fn renumbering_engines_moves_no_listener() {
         assert_eq!(connect_times(world.service, 100).by_engine, [('c', 100)].into());
         let known: Vec<_> = world.status().engines.iter().map(|engine| engine.address).collect();
         assert_eq!(known, all[1..]);
-        // The seat that was given up serves another address without a trace of the first.
+        // The endpoint id that was given up serves another address without a trace of the first.
         let fresh = Engine::start(world, 'd', "127.0.0.1:18004");
         plane.apply(3, only_zero.slots(), &[(0, fresh.address)], &[0]).unwrap();
         assert_eq!(connect_times(world.service, 100).by_engine, [('d', 100)].into());

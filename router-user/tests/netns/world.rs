@@ -19,7 +19,8 @@ use router_user::{
 /// The virtual address of every test; each has a namespace of its own.
 pub(crate) const SERVICE: &str = "127.0.0.100:9000";
 
-/// A network namespace (that of the test's thread and of those it starts), a cgroup and a pin directory.
+/// A network namespace (that of the test's thread and of those it starts), a cgroup and a pin
+/// directory.
 pub(crate) struct World {
     pub(crate) cgroup: PathBuf,
     pub(crate) pin_dir: PathBuf,
