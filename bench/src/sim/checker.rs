@@ -14,8 +14,8 @@ use router_user::publish::build;
 use router_user::publish::slots::engine_key;
 use router_user::publish::snapshot::Snapshot;
 
-use super::plane::Split;
 use super::scenario::Scenario;
+use super::types::Split;
 
 /// Certified gap that a plan may have.
 const GAP_FRAC: f64 = 5e-4;

@@ -7,26 +7,18 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use router_user::config::Config;
 use router_user::control::{Conclusion, Measured, Planning, Probe, conclude};
-use router_user::plan::{Inputs, RouteWeights, plan};
+use router_user::plan::{Inputs, plan};
 use router_user::publish::snapshot::Snapshot;
 use router_user::publish::store::DemandReport;
 use router_user::publish::{Generation, build};
 
 use super::checker::{Checker, Judged};
 use super::policy::Policy;
+use super::types::Published;
 
 /// Time for the solves of one plan: no plan of a simulated fleet comes near it, so that no decision
 /// depends on the machine.
 const BUDGET: Duration = Duration::from_secs(600);
-
-/// What data planes are given.
-#[derive(Debug)]
-pub(super) struct Published {
-    pub(super) generation: u64,
-    /// With the production planner.
-    pub(super) snapshot: Option<Arc<Snapshot>>,
-    pub(super) weights: Vec<RouteWeights>,
-}
 
 #[derive(Debug)]
 pub(super) struct Controller {

@@ -11,10 +11,11 @@ use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
 use super::checker::Checker;
 use super::control::Controller;
 use super::demand::{Demand, draw};
-use super::plane::{Plane, Standing};
+use super::plane::Plane;
 use super::policy::Policy;
 use super::report::{Life, Tally};
 use super::scenario::{Kind, Lie, Scenario};
+use super::types::Availability;
 use router_user::rng::Rng;
 
 /// Requests that may wait at an engine that gets more than it can serve, before data planes find it
@@ -172,9 +173,9 @@ impl<'s> World<'s> {
         let Self { fleet, planes, waiting, draws, .. } = self;
         let rates = self.demand.rates_rps(self.scenario, at_s);
         let standing = |engine: EngineId| match (truth.is_up[engine.index()], waiting[engine.index()] >= WAITING_MOST) {
-            (false, _) => Standing::Out,
-            (true, true) => Standing::Full,
-            (true, false) => Standing::Fit,
+            (false, _) => Availability::Out,
+            (true, true) => Availability::Full,
+            (true, false) => Availability::Fit,
         };
         let mut flows: Vec<Flow> = Vec::new();
         self.load_rps.fill(0.0);

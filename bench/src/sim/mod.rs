@@ -1,13 +1,13 @@
 //! `ilb-bench sim`: the life of a fleet on a virtual clock, with the production control plane in
 //! it.
 //!
-//! Time goes in ticks of a second. Requests are drawn from a seed, engines answer by their
-//! profiles, and everything that decides is what production runs: what data planes report is
-//! estimated by [`router_user::control::Measured`], plans are made, judged and written down by
-//! [`router_user::control::Planning`] and [`router_user::control::conclude`], and silent
-//! controllers are doubted by [`router_user::dataplane::LocalOverrides`]. A checker looks at every
-//! plan and every tick. No wall clock is read, so the same seed gives the same decisions on every
-//! machine; their digest is printed.
+//! Time goes in ticks of a second. Requests are drawn from a seed, and engines answer by their
+//! profiles. All decisions are made by production code: [`router_user::control::Measured`] estimates
+//! demand from the reports of data planes, [`router_user::control::Planning`] plans,
+//! [`router_user::control::conclude`] decides what to publish, and
+//! [`router_user::dataplane::LocalOverrides`] takes over where a controller is silent. A checker
+//! looks at every plan and every tick. No wall clock is read, so the same seed gives the same
+//! decisions on every machine. The report has their digest.
 
 mod checker;
 mod control;
@@ -17,6 +17,7 @@ mod plane;
 mod policy;
 mod report;
 mod scenario;
+mod types;
 
 use std::path::PathBuf;
 

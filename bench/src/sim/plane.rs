@@ -11,17 +11,17 @@ use router_user::policy::outage::Outage;
 use router_user::publish::build;
 use router_user::publish::store::DemandReport;
 
-use super::control::Published;
 use super::scenario::Lie;
+use super::types::{Availability, Published, Split};
 use router_user::rng::Rng;
 
-/// Seconds between two looks at the controller: 1 to this, and now and then, once in [`LATE`]
-/// looks, [`LATE_S`].
+/// Longest usual time between two looks at the controller, in s; the shortest is 1 s. Once in
+/// [`LATE_LOOKS`] looks it is [`LATE_LOOK_S`]: a data plane that was held up.
 const LOOK_S: u64 = 3;
-const LATE: u64 = 40;
-const LATE_S: u32 = 12;
-/// Longest window that is reported at once, as in production.
-const WINDOW_S: u32 = 60;
+const LATE_LOOKS: u64 = 40;
+const LATE_LOOK_S: u32 = 12;
+/// Longest window of a report, in s, as in production.
+const REPORT_WINDOW_MAX_S: u32 = 60;
 
 #[derive(Debug)]
 pub(super) struct Plane {
@@ -37,26 +37,6 @@ pub(super) struct Plane {
     since_s: u32,
     /// What was reported last, in a window of how many seconds.
     reported: (Vec<u64>, u32),
-}
-
-/// Where the requests of one class go in one second, as shares of what is asked.
-#[derive(Debug, Default)]
-pub(super) struct Split {
-    pub(super) sent: Vec<(EngineId, f64)>,
-    /// Refused by plan, refused because every engine is full, and because none can be reached.
-    pub(super) shed: f64,
-    pub(super) full: f64,
-    pub(super) unreachable: f64,
-    /// Of those sent, what its own engine could not take.
-    pub(super) redirected: f64,
-}
-
-/// What an engine looks like to a data plane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    Fit,
-    Full,
-    Out,
 }
 
 impl Plane {
@@ -84,7 +64,7 @@ impl Plane {
         if at_s < self.next_look_s {
             return;
         }
-        self.next_look_s = at_s + if rng.below(LATE) == 0 { LATE_S } else { 1 + rng.below(LOOK_S) as u32 };
+        self.next_look_s = at_s + if rng.below(LATE_LOOKS) == 0 { LATE_LOOK_S } else { 1 + rng.below(LOOK_S) as u32 };
         self.contact_s = at_s;
         if let Some(newest) = newest.filter(|newest| newest.generation > self.held.generation) {
             self.held = Arc::clone(newest);
@@ -127,13 +107,13 @@ impl Plane {
 
     /// Where the requests of a class go: by weight to what is fit, as the ranks of slots have it;
     /// what has no weight comes last.
-    pub(super) fn split(&self, class: ClassId, eligible: &[EngineId], standing: impl Fn(EngineId) -> Standing) -> Split {
+    pub(super) fn split(&self, class: ClassId, eligible: &[EngineId], availability: impl Fn(EngineId) -> Availability) -> Split {
         let Some(route) = self.in_force.iter().find(|route| route.class == class) else {
             return Split { unreachable: 1.0, ..Split::default() };
         };
         let mut split = Split { shed: route.shed_frac, ..Split::default() };
         let asked = 1.0 - route.shed_frac;
-        let fit = |engine: EngineId| standing(engine) == Standing::Fit;
+        let fit = |engine: EngineId| availability(engine) == Availability::Fit;
         let mut sent: Vec<(EngineId, f64)> =
             route.weights.iter().copied().filter(|&(engine, w)| w > 0.0 && fit(engine)).collect();
         if sent.is_empty() {
@@ -141,7 +121,7 @@ impl Plane {
         }
         let sum: f64 = sent.iter().map(|&(_, weight)| weight).sum();
         if sum <= 0.0 {
-            let is_full = eligible.iter().any(|&engine| standing(engine) == Standing::Full);
+            let is_full = eligible.iter().any(|&engine| availability(engine) == Availability::Full);
             *(if is_full { &mut split.full } else { &mut split.unreachable }) = asked;
             return split;
         }
@@ -159,7 +139,7 @@ impl Plane {
     /// is, later, up to a window.
     pub(super) fn report(&mut self, at_s: u32, fleet: &Fleet, has_controller: bool, lie: Option<Lie>) -> Option<DemandReport> {
         let window = at_s - self.since_s;
-        if window == 0 || (!has_controller && window <= WINDOW_S) {
+        if window == 0 || (!has_controller && window <= REPORT_WINDOW_MAX_S) {
             return None;
         }
         let truth = std::mem::replace(&mut self.arrived, vec![0; fleet.classes.len()]);
