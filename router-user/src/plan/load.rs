@@ -1,6 +1,6 @@
 //! What requests put on an engine. Pure.
 
-use crate::model::Class;
+use crate::model::{Class, Fleet};
 
 /// Work of requests, and by how much an engine's two times are multiplied in what they cost: docs/model.md, sections 1 and 2.
 ///
@@ -18,6 +18,11 @@ impl Load {
     /// One request of `class`.
     pub(crate) fn of(class: &Class) -> Self {
         Self { work: class.work, ttft: class.ttft_weight, decode: class.decode_weight * class.output_tokens }
+    }
+
+    /// Whether the classes of `fleet` differ in nothing but the amount of work, so that its program is convex.
+    pub(crate) fn has_one_mix(fleet: &Fleet) -> bool {
+        fleet.classes.windows(2).all(|pair| Self::of(&pair[0]).mix() == Self::of(&pair[1]).mix())
     }
 
     pub(crate) fn times(self, amount: f64) -> Self {

@@ -24,6 +24,7 @@ pub mod problem;
 pub mod solve;
 mod tolerance;
 pub mod verify;
+mod wording;
 
 pub use evaluate::{EngineEvaluation, Evaluation, evaluate, nearest};
 pub use inputs::{InputError, Inputs, MOVE_LIMIT_FRAC, Pin};

@@ -59,6 +59,8 @@ pub struct Route {
     /// What a request costs in ms that goes elsewhere than the held weights would send it; 0 where none are held. Above the class's
     /// own price where the limit of movement binds.
     pub move_price_ms: f64,
+    /// Part of it that is due to the limit of movement, in ms: 0 unless that binds.
+    pub move_limit_price_ms: f64,
     /// What one more request that exceeds its cluster's budget of detours by the whole budget costs for that, in ms.
     pub detour_price_ms: f64,
     /// What the held weights would send of the present demand, in requests/s; engines without any are left out.

@@ -9,12 +9,16 @@ use crate::model::Fleet;
 use crate::plan::problem::cooldown::Rest;
 use crate::plan::problem::formulation::Problem;
 use crate::plan::solve::max_min;
-use crate::plan::{Inputs, NEGLIGIBLE_RPS};
+use crate::plan::wording::rate;
+use crate::plan::{Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
 /// What is left for the present demand without the engines of one region, with no capacity kept free.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionLoss {
     pub region: String,
+    /// Demand of the whole fleet that is to be served, in requests/s.
+    #[serde(default)]
+    pub demand_rps: f64,
     /// Demand that would have to be shed, in requests/s.
     pub shortfall_rps: f64,
     /// By what share all demand could grow together until something has to be shed; below 0 where something has to be.
@@ -35,16 +39,27 @@ pub fn region_losses(fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
         let short = |served: Vec<f64>| problem.demands.iter().zip(served).map(|(demand, served)| demand.rps - served).sum();
         let shortfall_rps: f64 = max_min::served(&problem).map_or(0.0, short);
         let shortfall_rps = if shortfall_rps > NEGLIGIBLE_RPS { shortfall_rps } else { 0.0 };
-        RegionLoss { region: region.to_owned(), shortfall_rps, spare_frac: max_min::growth(&problem) - 1.0 }
+        let demand_rps = problem.demands.iter().map(|demand| demand.rps).sum();
+        RegionLoss { region: region.to_owned(), demand_rps, shortfall_rps, spare_frac: max_min::growth(&problem) - 1.0 }
     };
     regions.into_iter().map(without).collect()
 }
 
 impl std::fmt::Display for RegionLoss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { region, shortfall_rps, spare_frac } = self;
+        let Self { region, demand_rps, shortfall_rps, spare_frac } = self;
+        if *shortfall_rps >= demand_rps * (1.0 - ROUNDING_FRAC) && *shortfall_rps > 0.0 {
+            return write!(
+                f,
+                "without region {region} nothing can be served: the demand of {} requests/s would be shed",
+                rate(*shortfall_rps)
+            );
+        }
         if *shortfall_rps > 0.0 {
-            return write!(f, "without region {region} {shortfall_rps:.1} requests/s would be shed");
+            return write!(f, "without region {region} {} requests/s would be shed", rate(*shortfall_rps));
+        }
+        if *demand_rps == 0.0 {
+            return write!(f, "without region {region} nothing would be shed, as there is no demand");
         }
         write!(f, "without region {region} all demand is served, and could grow by {:.1} %", spare_frac * 100.0)
     }

@@ -8,6 +8,7 @@ use crate::model::{ClusterId, EngineId, Fleet};
 
 use crate::plan::decide::regions::{RegionLoss, region_losses};
 use crate::plan::explain::shed::shed_bill;
+use crate::plan::load::Load;
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, Plan, Status};
 
 /// Share by which a mean round trip may be above its budget: what the solver's own tolerance makes of it.
@@ -63,6 +64,19 @@ pub struct DetourRow {
     pub cluster: String,
     pub mean_rtt_ms: f64,
     pub budget_ms: f64,
+    pub cause: DetourCause,
+}
+
+/// Why a plan exceeds a budget of detours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DetourCause {
+    /// Keeping the budget would shed requests.
+    Shed,
+    /// Keeping it would move more requests at once than one plan may.
+    MoveLimit,
+    /// The plan is greedy, and greedy plans do not look at budgets.
+    Greedy,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -156,8 +170,12 @@ pub fn solution(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Solution {
 
 impl std::fmt::Display for DetourRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { cluster, mean_rtt_ms, budget_ms } = self;
-        let why = "less would shed requests, or move too many at once";
+        let Self { cluster, mean_rtt_ms, budget_ms, cause } = self;
+        let why = match cause {
+            DetourCause::Shed => "keeping it would shed requests",
+            DetourCause::MoveLimit => "keeping it would move too many requests at once",
+            DetourCause::Greedy => "a plan without the optimiser does not look at budgets",
+        };
         write!(f, "cluster {cluster}: {mean_rtt_ms:.1} ms mean round trip, above its budget of {budget_ms} ms; {why}")
     }
 }
@@ -166,15 +184,22 @@ impl std::fmt::Display for DetourRow {
 pub fn detours(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Vec<DetourRow> {
     let row = |cluster: ClusterId| {
         let budget_ms = fleet.clusters[cluster.index()].detour_budget_ms?;
-        let routes = plan.routes.iter().filter(|route| route.cluster == cluster && !route.is_pinned);
+        let routes = || plan.routes.iter().filter(|route| route.cluster == cluster && !route.is_pinned);
+        let cause = if plan.is_greedy {
+            DetourCause::Greedy
+        } else if routes().any(|route| route.move_limit_price_ms > 0.0) {
+            DetourCause::MoveLimit
+        } else {
+            DetourCause::Shed
+        };
         let (mut rps, mut rtt_ms) = (0.0, 0.0);
-        for share in routes.flat_map(|route| &route.weights) {
+        for share in routes().flat_map(|route| &route.weights) {
             rps += share.rps;
             rtt_ms += share.rps * inputs.rtt_ms[cluster.index()][share.engine.index()];
         }
         let mean_rtt_ms = if rps > NEGLIGIBLE_RPS { rtt_ms / rps } else { 0.0 };
         let cluster = fleet.clusters[cluster.index()].name.clone();
-        (mean_rtt_ms > budget_ms * (1.0 + BUDGET_TOLERANCE)).then_some(DetourRow { cluster, mean_rtt_ms, budget_ms })
+        (mean_rtt_ms > budget_ms * (1.0 + BUDGET_TOLERANCE)).then_some(DetourRow { cluster, mean_rtt_ms, budget_ms, cause })
     };
     fleet.cluster_ids().filter_map(row).collect()
 }
@@ -207,11 +232,12 @@ pub fn table(fleet: &Fleet, inputs: &Inputs, plan: &Plan, nearest: &crate::plan:
         line(format_args!("nearest engine only: overloads {}; its queue would grow without end", full.join(", ")));
     }
     let gap = gap_percent(plan.certificate.gap_frac);
+    let mixes = if Load::has_one_mix(fleet) { "" } else { ONE_MIX_EACH };
     let planned_in = format!("planned in {:.1} ms", plan.solve_ms);
     match &plan.solver_failure {
-        None => line(format_args!("certified: no weights are better by more than {gap} ({planned_in})")),
+        None => line(format_args!("certified: no weights are better by more than {gap}{mixes} ({planned_in})")),
         Some(failure) => {
-            line(format_args!("planned without the optimiser: other weights may be better by up to {gap} ({planned_in})"));
+            line(format_args!("planned without the optimiser: other weights may be better by up to {gap}{mixes} ({planned_in})"));
             line(format_args!("the optimiser failed: {failure}"));
         }
     }
@@ -247,6 +273,9 @@ pub fn table(fleet: &Fleet, inputs: &Inputs, plan: &Plan, nearest: &crate::plan:
     }
     text
 }
+
+/// What limits a gap where the program is not convex, as part of a sentence.
+pub(crate) const ONE_MIX_EACH: &str = ", as long as each engine keeps its mix of classes";
 
 /// Whether a ms counts for anything but a ms.
 pub(crate) fn has_weights(fleet: &Fleet) -> bool {

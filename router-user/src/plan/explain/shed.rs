@@ -2,6 +2,7 @@
 
 use crate::model::{EngineId, Fleet};
 
+use crate::plan::wording::rate;
 use crate::plan::{Inputs, Plan, ROUNDING_FRAC, Route};
 
 /// Engines that one sentence names.
@@ -14,10 +15,10 @@ const NAMED: usize = 3;
 pub fn shed_bill(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Vec<String> {
     let mut routes: Vec<&Route> = plan.routes.iter().filter(|route| route.shed_rps > 0.0).collect();
     routes.sort_by(|a, b| b.shed_rps.total_cmp(&a.shed_rps));
-    routes.iter().map(|route| sentence(fleet, inputs, &routes, route)).collect()
+    routes.iter().map(|route| sentence(fleet, (inputs, plan), &routes, route)).collect()
 }
 
-fn sentence(fleet: &Fleet, inputs: &Inputs, shed: &[&Route], route: &Route) -> String {
+fn sentence(fleet: &Fleet, (inputs, plan): (&Inputs, &Plan), shed: &[&Route], route: &Route) -> String {
     let class = &fleet.classes[route.class.index()];
     let eligible: Vec<EngineId> =
         fleet.engine_ids().filter(|&e| inputs.ineligible(fleet, route.cluster, route.class, e).is_none()).collect();
@@ -34,12 +35,16 @@ fn sentence(fleet: &Fleet, inputs: &Inputs, shed: &[&Route], route: &Route) -> S
     } else if !part.is_empty() {
         causes.push(format!("{} lack replicas", names(fleet, &part, "and")));
     }
-    if causes.is_empty() {
-        causes.push("every engine that may serve it is full".to_owned());
+    let has_memory_left = |engine: EngineId| plan.engines[engine.index()].memory_price_ms == 0.0;
+    if eligible.is_empty() {
+        causes.push("no engine may serve it".to_owned());
+    } else if causes.is_empty() {
+        let is_full = if eligible.iter().copied().all(has_memory_left) { "is full" } else { "is full, or its KV memory is" };
+        causes.push(format!("every engine that may serve it {is_full}"));
     }
     let cluster = &fleet.clusters[route.cluster.index()].name;
-    let amount = format!("{:.1} requests/s of {} in {cluster} are refused: {}", route.shed_rps, class.name, causes.join(", "));
-    let ready: Vec<EngineId> = eligible.into_iter().filter(|&engine| replicas(engine).0 > 0).collect();
+    let amount = format!("{} requests/s of {} in {cluster} are refused: {}", rate(route.shed_rps), class.name, causes.join(", "));
+    let ready: Vec<EngineId> = eligible.iter().copied().filter(|&engine| replicas(engine).0 > 0).collect();
     let more = |engine: EngineId| -> f64 {
         let counts = |other: &&&Route| {
             let of = &fleet.classes[other.class.index()];
@@ -50,10 +55,16 @@ fn sentence(fleet: &Fleet, inputs: &Inputs, shed: &[&Route], route: &Route) -> S
     // Engines that need the same are named together: those that need the least.
     let least = ready.iter().map(|&engine| more(engine)).fold(f64::INFINITY, f64::min);
     let best: Vec<EngineId> = ready.into_iter().filter(|&engine| more(engine) <= least * (1.0 + ROUNDING_FRAC)).collect();
+    if eligible.is_empty() {
+        return amount;
+    }
     if best.is_empty() {
         return format!("{amount}; no other engine may serve it");
     }
-    format!("{amount}; {least:.1} more requests/s of {} would remove it", names(fleet, &best, "or"))
+    // What is refused are requests, what an engine lacks is load: the two differ where requests are unlike those of its profile.
+    let is_alike = shed.iter().all(|other| fleet.classes[other.class.index()].work == 1.0);
+    let unit = if is_alike { "more requests/s" } else { "more reference requests/s (those of its profile)" };
+    format!("{amount}; {} {unit} of {} would remove it", rate(least), names(fleet, &best, "or"))
 }
 
 /// A few names: "e1", "e1 and e2", "e1, e2, e3 and 4 more".

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::plan::explain::report::gap_percent;
-use crate::plan::explain::weights::{EngineExplanation, Explanation, Hold, Reason, RouteExplanation};
+use crate::plan::explain::report::{ONE_MIX_EACH, gap_percent};
+use crate::plan::explain::weights::{EngineExplanation, Explanation, Hold, PriceLimit, Reason, RouteExplanation};
+use crate::plan::wording::rate;
 
 const PREFACE: &str = "\
 Every line below adds up what one more request would cost: its network round trip, its own time in the engine, the delay it causes
@@ -19,7 +20,7 @@ impl fmt::Display for Explanation {
         if self.latency_ms != self.objective_ms {
             write!(f, ", which costs {:.1} ms by the classes' weights, as does all below", self.objective_ms)?;
         }
-        writeln!(f, "; no weights are better by more than {gap}")?;
+        writeln!(f, "; no weights are better by more than {gap}{}", if self.is_mix_frozen { ONE_MIX_EACH } else { "" })?;
         for route in &self.routes {
             write!(f, "\n{route}")?;
         }
@@ -29,13 +30,28 @@ impl fmt::Display for Explanation {
 
 impl fmt::Display for RouteExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cluster {}, class {}: {:.1} requests/s", self.cluster, self.class, self.demand_rps)?;
-        match (self.is_price_of_shed, self.shed_rps > 0.0) {
-            (false, _) => writeln!(f, ", price {:.1} ms", self.price_ms)?,
-            (true, true) => {
-                writeln!(f, ", of which {:.1} are shed, because every engine that may serve them is full", self.shed_rps)?;
+        write!(f, "cluster {}, class {}: {} requests/s", self.cluster, self.class, rate(self.demand_rps))?;
+        let price = format!("price {:.1} ms", self.price_ms);
+        match self.limit {
+            _ if self.shed_rps > 0.0 => {
+                let why = match self.limit {
+                    Some(PriceLimit::NoEngine) => "no engine that may serve them is ready",
+                    Some(PriceLimit::Memory) => "the KV memory of every engine that may serve them is full",
+                    _ => "every engine that may serve them is full",
+                };
+                writeln!(f, ", of which {} are shed, because {why}", rate(self.shed_rps))?;
             }
-            (true, false) => writeln!(f, "; one more would be shed, here or elsewhere, because the engines are full")?,
+            Some(PriceLimit::DetourBudget) => {
+                writeln!(f, ", {price}: one more would take the cluster further above its detour budget")?;
+            }
+            Some(PriceLimit::Memory) => {
+                writeln!(f, "; one more would be shed, here or elsewhere, because the engines' KV memory is full")?;
+            }
+            Some(_) => writeln!(f, "; one more would be shed, here or elsewhere, because the engines are full")?,
+            None if self.price_ms < 0.0 => {
+                writeln!(f, ", {price}: each one is near enough to let the cluster make a detour elsewhere")?;
+            }
+            None => writeln!(f, ", {price}")?,
         }
         let width = self.engines.iter().map(|row| row.engine.len()).max().unwrap_or(0);
         self.engines.iter().try_for_each(|row| self.engine(f, row, width))
@@ -77,17 +93,17 @@ impl RouteExplanation {
                 writeln!(f, "{}", sentence(reason))?;
             }
         }
+        let unit = if self.load_unit.is_empty() { "requests/s" } else { &self.load_unit };
         match row.held_by {
             Some(Hold::Capacity { at_rps }) => {
-                writeln!(f, "  {:width$}  {:>20}  full: {at_rps:.1} requests/s is all it may be given", "", "")?;
+                writeln!(f, "  {:width$}  {:>20}  full: {at_rps:.1} {unit} is all it may be given", "", "")?;
             }
             Some(Hold::Memory { at_rps }) => {
-                let text = format!("its memory is full: at {at_rps:.1} requests/s no more KV caches fit");
+                let text = format!("its memory is full: at {at_rps:.1} {unit} no more KV caches fit");
                 writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
             }
             Some(Hold::Knee { at_rps, more_ms }) => {
-                let text =
-                    format!("held at {at_rps:.1} requests/s, a knee of its profile: beyond, each costs {more_ms:.1} ms more");
+                let text = format!("held at {at_rps:.1} {unit}, a knee of its profile: beyond, each costs {more_ms:.1} ms more");
                 writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
             }
             Some(Hold::Held { at_rps, price_ms }) => {

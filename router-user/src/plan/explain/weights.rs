@@ -22,6 +22,9 @@ pub struct Explanation {
     /// Mean latency of a served request, in ms: the objective where no class has weights.
     pub latency_ms: f64,
     pub gap_frac: f64,
+    /// Whether the gap holds only as long as each engine keeps its mix of classes, as where classes differ in more than work.
+    #[serde(default)]
+    pub is_mix_frozen: bool,
     pub routes: Vec<RouteExplanation>,
 }
 
@@ -36,8 +39,28 @@ pub struct RouteExplanation {
     pub price_ms: f64,
     /// Whether that request would have to be shed, so that the price is set by priority and not by latency.
     pub is_price_of_shed: bool,
+    /// The limit that sets the price, if it is one.
+    #[serde(default)]
+    pub limit: Option<PriceLimit>,
+    /// The unit of an engine's load: `requests/s`, or `reference requests/s` where classes are other than those of profiles.
+    #[serde(default)]
+    pub load_unit: String,
     /// Used engines first, by weight, then the rest, the cheapest first.
     pub engines: Vec<EngineExplanation>,
+}
+
+/// A limit that keeps one more request from being served at the cost of latency alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PriceLimit {
+    /// No engine may serve the class, or none that may has a ready replica.
+    NoEngine,
+    /// The engines that may serve the class are full.
+    Capacity,
+    /// Their KV memory is full.
+    Memory,
+    /// The cluster's mean round trip is at its detour budget.
+    DetourBudget,
 }
 
 /// One engine for one (cluster, class).
@@ -169,6 +192,7 @@ pub fn explain_routes(fleet: &Fleet, inputs: &Inputs, plan: &Plan, wanted: impl 
         objective_ms: plan.objective_ms,
         latency_ms: plan.latency_ms,
         gap_frac: plan.certificate.gap_frac,
+        is_mix_frozen: !Load::has_one_mix(fleet),
         routes: plan.routes.iter().filter(|route| wanted(route)).map(|route| explain_route(fleet, inputs, plan, route)).collect(),
     }
 }
@@ -216,15 +240,36 @@ fn explain_route(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route) -> 
         let by_cost = || a.delivered_ms.unwrap_or(last).total_cmp(&b.delivered_ms.unwrap_or(last));
         b.weight.total_cmp(&a.weight).then_with(by_cost).then_with(|| a.engine.cmp(&b.engine))
     });
+    let limit = price_limit(plan, route, fleet.classes[route.class.index()].work, &engines);
+    let is_alike = fleet.classes.iter().all(|class| class.work == 1.0);
     RouteExplanation {
         cluster: fleet.clusters[route.cluster.index()].name.clone(),
         class: fleet.classes[route.class.index()].name.clone(),
         demand_rps: route.demand_rps,
         shed_rps: route.shed_rps,
         price_ms: route.price_ms,
-        is_price_of_shed: route.shed_rps > 0.0 || route.price_ms > plan.price_limit_ms * fleet.classes[route.class.index()].work,
+        is_price_of_shed: limit.is_some_and(|limit| limit != PriceLimit::DetourBudget),
+        limit,
+        load_unit: if is_alike { "requests/s" } else { "reference requests/s" }.to_owned(),
         engines,
     }
+}
+
+/// The limit that sets the price of a route, by the largest part of what its cheapest engine charges; `None` where latency alone does.
+fn price_limit(plan: &Plan, route: &Route, work: f64, engines: &[EngineExplanation]) -> Option<PriceLimit> {
+    if route.shed_rps <= 0.0 && route.price_ms <= plan.price_limit_ms * work {
+        return None;
+    }
+    let cheapest = engines.iter().filter_map(|row| row.terms).min_by(|a, b| a.sum_ms().total_cmp(&b.sum_ms()));
+    let Some(terms) = cheapest else { return (route.shed_rps > 0.0).then_some(PriceLimit::NoEngine) };
+    let parts = [
+        (terms.capacity_ms, PriceLimit::Capacity),
+        (terms.memory_ms, PriceLimit::Memory),
+        (terms.detour_ms, PriceLimit::DetourBudget),
+    ];
+    let largest = parts.into_iter().filter(|&(part_ms, _)| part_ms > 0.0).max_by(|a, b| a.0.total_cmp(&b.0));
+    // What is shed has no other reason than a full engine, even where its price does not show it.
+    largest.map(|(_, limit)| limit).or((route.shed_rps > 0.0).then_some(PriceLimit::Capacity))
 }
 
 fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, load: &EngineLoad) -> EngineExplanation {

@@ -175,6 +175,7 @@ fn idle_route(fleet: &Fleet, inputs: &Inputs, engines: &[EngineLoad], cluster: C
         is_pinned: pin.is_some(),
         weights,
         move_price_ms: 0.0,
+        move_limit_price_ms: 0.0,
         detour_price_ms: 0.0,
         held_rps: Vec::new(),
         pruned: Vec::new(),
@@ -213,12 +214,22 @@ fn busy_route(
     let kept = arcs.iter().filter(|&&at| problem.arcs[at].kept_rps > 0.0);
     let held_rps = kept.flat_map(|&at| members(at).map(move |(engine, share)| (engine, share * problem.arcs[at].kept_rps)));
     let held_rps = held_rps.collect();
-    let limit_ms = if is_held { round.point.move_limit_price_ms } else { 0.0 };
-    let move_price_ms = arcs.first().map_or(0.0, |&at| problem.arcs[at].move_ms + limit_ms);
+    let move_limit_price_ms = if is_held { round.point.move_limit_price_ms } else { 0.0 };
+    let move_price_ms = arcs.first().map_or(0.0, |&at| problem.arcs[at].move_ms + move_limit_price_ms);
     if total <= NEGLIGIBLE_RPS.min(TRACE_FRAC * rps).max(ROUNDING_FRAC * rps) {
         let idle = idle();
         let weights = idle.weights.iter().map(|share| RouteWeight { rps: 0.0, ..*share }).collect();
-        return Route { price_ms, shed_rps: rps, weights, move_price_ms, detour_price_ms, held_rps, pruned, ..idle };
+        return Route {
+            price_ms,
+            shed_rps: rps,
+            weights,
+            move_price_ms,
+            move_limit_price_ms,
+            detour_price_ms,
+            held_rps,
+            pruned,
+            ..idle
+        };
     }
     let mut weights: Vec<RouteWeight> = Vec::new();
     for &at in &used {
@@ -237,6 +248,7 @@ fn busy_route(
         is_pinned: false,
         weights,
         move_price_ms,
+        move_limit_price_ms,
         detour_price_ms,
         held_rps,
         pruned,

@@ -155,11 +155,10 @@ impl Optimiser {
         let mut problems = Problem::new(fleet, inputs, held, &self.rest).components();
         problems.iter_mut().for_each(share_shed);
         let components = solve_all(problems, limit_frac, self.budget.as_secs_f64())?;
-        let has_one_mix = fleet.classes.windows(2).all(|pair| Load::of(&pair[0]).mix() == Load::of(&pair[1]).mix());
         let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap));
         // What was left of the shed for the program is none of it, but may be most of a load that is next to nothing.
         let left: f64 = components.iter().flat_map(|component| &component.problem.demands).map(shed_left_cost).sum();
-        if has_one_mix && gap.frac() > MAX_GAP_FRAC && gap.excess > left {
+        if Load::has_one_mix(fleet) && gap.frac() > MAX_GAP_FRAC && gap.excess > left {
             return Err(Violation::Gap { found: gap.frac(), allowed: MAX_GAP_FRAC }.into());
         }
         let mut plan = assemble(fleet, inputs, &components);
