@@ -1,12 +1,14 @@
-//! What bursts cost: the wait that arrivals in bursts add to a profile, which was measured with steady ones. Pure.
+//! What bursts cost: the wait that arrivals in bursts add to a profile, which was measured with
+//! steady ones. Pure.
 //!
-//! docs/model.md, section 10. Of a stream whose counts have the index of dispersion `D` (variance by mean; 1 without bursts), an engine
-//! that is full at `C` has `(D - 1) / 2 x u^2 / (1 - u)` more requests waiting at utilisation `u` (Kingman 1961: the heavy-traffic law
-//! of any single queue), which is a wait of `(D - 1) / 2C x u / (1 - u)` for each. A price, and no wall: it keeps room free on engines
-//! as far as room elsewhere is cheap, and refuses nobody.
+//! docs/model.md, section 10. Of a stream whose counts have the index of dispersion `D` (variance
+//! by mean; 1 without bursts), an engine that is full at `C` has `(D - 1) / 2 x u^2 / (1 - u)` more
+//! requests waiting at utilisation `u` (Kingman 1961: the heavy-traffic law of any single queue),
+//! which is a wait of `(D - 1) / 2C x u / (1 - u)` for each. A price, and no wall: it keeps room
+//! free on engines as far as room elsewhere is cheap, and refuses nobody.
 
-/// Utilisation, and `u / (1 - u)` there. The last slope goes on: that close to full, the ten seconds that dispersion is measured over
-/// end before the wait is as long as the law says.
+/// Utilisation, and `u / (1 - u)` there. The last slope goes on: that close to full, the ten
+/// seconds that dispersion is measured over end before the wait is as long as the law says.
 pub(crate) const KNOTS: [(f64, f64); 9] = [
     (0.0, 0.0),
     (0.3, 0.3 / 0.7),

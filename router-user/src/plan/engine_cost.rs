@@ -1,32 +1,38 @@
-//! What an engine costs at a load: the true curve, its linear segments, and its cheapest point under a price.
+//! What an engine costs at a load: the true curve, its linear segments, and its cheapest point
+//! under a price.
 
 use crate::model::{EngineId, Fleet, Profile};
 
 use super::load::Load;
 use super::{Inputs, bursts};
 
-/// How long an overload is assumed to last before capacity is added: about what an inference server needs to be placed, started and
-/// to load its weights. Until then the queue of an engine with load above capacity only grows.
+/// How long an overload is assumed to last before capacity is added: about what an inference server
+/// needs to be placed, started and to load its weights. Until then the queue of an engine with load
+/// above capacity only grows.
 const OVERLOAD_HORIZON_MS: f64 = 600_000.0;
 
-/// Overload beyond this many times the capacity costs no more: it keeps costs finite where capacity is 0.
+/// Overload beyond this many times the capacity costs no more: it keeps costs finite where capacity
+/// is 0.
 const OVERLOAD_LIMIT: f64 = 100.0;
 
-/// Static breakpoints as shares of capacity, dense near saturation, where the curve bends. docs/model.md, section 3.
+/// Static breakpoints as shares of capacity, dense near saturation, where the curve bends.
+/// docs/model.md, section 3.
 const BREAKPOINTS: [f64; 19] =
     [0.0, 0.15, 0.30, 0.45, 0.55, 0.65, 0.72, 0.78, 0.83, 0.87, 0.90, 0.925, 0.945, 0.96, 0.972, 0.982, 0.99, 0.995, 1.0];
 
 /// Breakpoints around the load of the last round, as shares of the half-width of the refinement.
 const REFINED: [f64; 9] = [-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0];
 
-/// Share of its capacity within which a load counts as being at a knot: the width of the finest breakpoints.
+/// Share of its capacity within which a load counts as being at a knot: the width of the finest
+/// breakpoints.
 const KNEE_FRAC: f64 = 1e-5;
 
 /// The latency of one engine over its load, with its replicas as ready as they are.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineCost<'a> {
     profile: &'a Profile,
-    /// Replicas per ready replica: a load on part of the replicas is felt as this much more on all. 0 when none is ready.
+    /// Replicas per ready replica: a load on part of the replicas is felt as this much more on all.
+    /// 0 when none is ready.
     stretch: f64,
     /// How many times as slow as its profile the engine is; >= 1.
     slowdown: f64,
@@ -55,7 +61,8 @@ impl<'a> EngineCost<'a> {
         }
     }
 
-    /// Engines of one profile and slowdown as one, at equal utilisation: the load of each is felt on its own ready replicas.
+    /// Engines of one profile and slowdown as one, at equal utilisation: the load of each is felt
+    /// on its own ready replicas.
     pub(crate) fn pooled(fleet: &'a Fleet, inputs: &Inputs, members: &[EngineId]) -> Self {
         if let [only] = members {
             return Self::new(fleet, inputs, *only);
@@ -96,8 +103,8 @@ impl<'a> EngineCost<'a> {
         of.cost(self.ttft_ms(load_rps), self.tbot_ms(load_rps))
     }
 
-    /// What a load above capacity adds to the latency of every request, in ms: the mean wait in a queue that grows by
-    /// `load - capacity` for [`OVERLOAD_HORIZON_MS`].
+    /// What a load above capacity adds to the latency of every request, in ms: the mean wait in a
+    /// queue that grows by `load - capacity` for [`OVERLOAD_HORIZON_MS`].
     pub(crate) fn overload_ms(&self, load_rps: f64) -> f64 {
         let excess = if load_rps <= self.capacity_rps {
             0.0
@@ -109,12 +116,14 @@ impl<'a> EngineCost<'a> {
         excess.min(OVERLOAD_LIMIT) * OVERLOAD_HORIZON_MS / 2.0
     }
 
-    /// Cost of the whole load (requests/s x ms) of this `mix`: with weights of 1 the requests in the engine x 1000.
+    /// Cost of the whole load (requests/s x ms) of this `mix`: with weights of 1 the requests in
+    /// the engine x 1000.
     pub(crate) fn total(&self, load_rps: f64, mix: Load) -> f64 {
         load_rps * self.cost_ms(load_rps, mix)
     }
 
-    /// Slope of [`Self::total`] to the right of `load_rps`, in ms: own latency and externality of one more unit of work.
+    /// Slope of [`Self::total`] to the right of `load_rps`, in ms: own latency and externality of
+    /// one more unit of work.
     pub(crate) fn marginal_ms(&self, load_rps: f64, mix: Load) -> f64 {
         self.cost_ms(load_rps, mix) + load_rps * self.slope_ms(load_rps, mix)
     }
@@ -136,14 +145,16 @@ impl<'a> EngineCost<'a> {
         load_rps * self.stretch / self.profile.capacity_rps
     }
 
-    /// The knot of the profile that `load_rps` is at, and by how much the cost of one more request jumps there, in ms.
+    /// The knot of the profile that `load_rps` is at, and by how much the cost of one more request
+    /// jumps there, in ms.
     pub(crate) fn knee(&self, load_rps: f64, mix: Load) -> Option<(f64, f64)> {
         let near = self.capacity_rps * KNEE_FRAC;
         let at = self.knots(0.0, self.capacity_rps).find(|knot| (knot - load_rps).abs() <= near)?;
         Some((at, self.marginal_ms(at + near, mix) - self.marginal_ms(at - near, mix)))
     }
 
-    /// Knots of the profile and of bursts as loads of this engine, strictly between `from` and `to`.
+    /// Knots of the profile and of bursts as loads of this engine, strictly between `from` and
+    /// `to`.
     fn knots(&self, from: f64, to: f64) -> impl Iterator<Item = f64> + '_ {
         let curves = [&self.profile.ttft_ms, &self.profile.tbot_ms];
         let loads = curves.into_iter().flat_map(|curve| curve.knots()).map(|&(load, _)| load);
@@ -161,9 +172,11 @@ impl<'a> EngineCost<'a> {
         if self.is_ready() { BREAKPOINTS.len() + REFINED.len() + knots } else { 0 }
     }
 
-    /// The cost between `from` and capacity as chords, slopes never falling, refined within `half_width` of `around`.
+    /// The cost between `from` and capacity as chords, slopes never falling, refined within
+    /// `half_width` of `around`.
     ///
-    /// Shape: always [`Self::segment_count`] of them, the last ones with width 0, so that a model can be edited in place.
+    /// Shape: always [`Self::segment_count`] of them, the last ones with width 0, so that a model
+    /// can be edited in place.
     pub(crate) fn segments(&self, from: f64, mix: Load, around: f64, half_width: f64) -> Vec<Segment> {
         if !self.is_ready() {
             return Vec::new();
@@ -176,7 +189,8 @@ impl<'a> EngineCost<'a> {
         let mut segments = Vec::with_capacity(self.segment_count());
         let mut least = 0.0_f64;
         for pair in loads.windows(2) {
-            // A chord of load x latency: exact also where it is narrow, unlike a difference of two large totals.
+            // A chord of load x latency: exact also where it is narrow, unlike a difference of two
+            // large totals.
             let (a, b) = (pair[0], pair[1]);
             let (low, high) = (self.cost_ms(a, mix), self.cost_ms(b, mix));
             let growth = if b - a > to * f64::EPSILON * 16.0 { (high - low) / (b - a) } else { self.slope_ms(a, mix) };
@@ -196,8 +210,9 @@ impl<'a> EngineCost<'a> {
         let value = |load: f64| self.total(load, mix) - price_ms * load;
         let mut least = value(from).min(value(to));
         for pair in loads.windows(2) {
-            // Between knots the total is a quadratic: latency = rest + slope x load. Its slope is asked in the middle, since a knot
-            // that was scaled to the ready replicas may round to either side of itself.
+            // Between knots the total is a quadratic: latency = rest + slope x load. Its slope is
+            // asked in the middle, since a knot that was scaled to the ready replicas may round to
+            // either side of itself.
             let middle = (pair[0] + pair[1]) / 2.0;
             let slope = self.slope_ms(middle, mix);
             let rest = self.cost_ms(middle, mix) - slope * middle;
@@ -251,7 +266,8 @@ mod tests {
     #[test]
     fn cheapest_is_the_least_of_a_fine_grid() {
         for nth in 1..150 {
-            // Knots and ready replicas that scale to loads on either side of where the knots were measured.
+            // Knots and ready replicas that scale to loads on either side of where the knots were
+            // measured.
             let knot = 100.0 * (f64::from(nth) * 0.618_033_988_749_895).fract();
             let ttft_ms = Curve::new(vec![(0.0, 50.0), (knot, 50.0 + 0.3 * knot), (knot + 50.0, 1_000.0)]).expect("convex");
             let profile = Profile { ttft_ms, ..profile() };

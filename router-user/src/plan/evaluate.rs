@@ -6,14 +6,16 @@ use super::engine_cost::EngineCost;
 use super::load::Load;
 use super::{Inputs, RouteWeights};
 
-/// Share of its capacity an engine may be above it before that counts: what is lost when weights are printed and read.
+/// Share of its capacity an engine may be above it before that counts: what is lost when weights
+/// are printed and read.
 const CAPACITY_TOLERANCE: f64 = 1e-6;
 
 /// Latency and load under given weights and inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
-    /// Mean latency of a served request (network, TTFT and all tokens), in ms; 0 if none is served. Overload counts as the wait in
-    /// a queue that grows for ten minutes, so that it is finite and worse than any legal plan.
+    /// Mean latency of a served request (network, TTFT and all tokens), in ms; 0 if none is served.
+    /// Overload counts as the wait in a queue that grows for ten minutes, so that it is finite and
+    /// worse than any legal plan.
     pub mean_ms: f64,
     /// The same with each part of the latency times its class's weight: what plans minimise.
     pub cost_ms: f64,
@@ -31,18 +33,22 @@ pub struct EngineEvaluation {
     /// Work/s, in reference requests/s, as is the capacity.
     pub load_rps: f64,
     pub capacity_rps: f64,
-    /// KV memory, in the same unit: full at the capacity. 0 where the size of the cache is not known.
+    /// KV memory, in the same unit: full at the capacity. 0 where the size of the cache is not
+    /// known.
     pub memory_rps: f64,
-    /// Load by capacity; 0 without load, and `1 + load` where capacity is 0, so that it is finite and above 1.
+    /// Load by capacity; 0 without load, and `1 + load` where capacity is 0, so that it is finite
+    /// and above 1.
     pub utilisation: f64,
-    /// Mean time its requests spend in it, in ms, overload included; without load, what a first request of mean length would.
+    /// Mean time its requests spend in it, in ms, overload included; without load, what a first
+    /// request of mean length would.
     pub latency_ms: f64,
     pub is_overloaded: bool,
 }
 
 /// Evaluates `weights` for `inputs`, which must be of `fleet`.
 ///
-/// The engines need not be eligible, ready or within capacity: that is what [`crate::plan::verify::check::legal`] is for.
+/// The engines need not be eligible, ready or within capacity: that is what
+/// [`crate::plan::verify::check::legal`] is for.
 pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Evaluation {
     let nothing = || vec![Load::default(); fleet.engines.len()];
     // What is paid for, and the plain requests and tokens.
@@ -100,7 +106,8 @@ pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Eva
     }
 }
 
-/// Every (cluster, class) to its nearest eligible, ready engine, ties by name: what a fleet without a plan would do.
+/// Every (cluster, class) to its nearest eligible, ready engine, ties by name: what a fleet without
+/// a plan would do.
 pub fn nearest(fleet: &Fleet, inputs: &Inputs) -> Vec<RouteWeights> {
     let mut routes = Vec::with_capacity(fleet.clusters.len() * fleet.classes.len());
     for cluster in fleet.cluster_ids() {

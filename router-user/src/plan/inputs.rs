@@ -19,19 +19,24 @@ pub struct Inputs {
     pub slowdown: Vec<f64>,
     /// Share of every capacity that is kept free, in [0, 1).
     pub headroom_frac: f64,
-    /// What a request of each class loses, in ms, if it goes elsewhere than the weights in force would send it; finite, >= 0.
+    /// What a request of each class loses, in ms, if it goes elsewhere than the weights in force
+    /// would send it; finite, >= 0.
     pub move_price_ms: Vec<f64>,
-    /// Largest share of the demand that one plan may move, in (0, 1], while the weights in force break no rule.
+    /// Largest share of the demand that one plan may move, in (0, 1], while the weights in force
+    /// break no rule.
     pub move_limit_frac: f64,
-    /// What bursts add to the TTFT of each engine, in ms, when it is half full; finite, >= 0. docs/model.md, section 10.
+    /// What bursts add to the TTFT of each engine, in ms, when it is half full; finite, >= 0.
+    /// docs/model.md, section 10.
     pub burst_ms: Vec<f64>,
-    /// Load, in requests/s, above which an engine is not to be filled although its capacity is larger; finite, >= 0.
+    /// Load, in requests/s, above which an engine is not to be filled although its capacity is
+    /// larger; finite, >= 0.
     pub load_limit_rps: Vec<Option<f64>>,
     /// What an operator has fixed; at most one per (cluster, class).
     pub pins: Vec<Pin>,
 }
 
-/// A tenth of the traffic per plan: whatever is wrong with an input, most conversations stay where they are until the next one.
+/// A tenth of the traffic per plan: whatever is wrong with an input, most conversations stay where
+/// they are until the next one.
 pub const MOVE_LIMIT_FRAC: f64 = 0.1;
 
 /// Weights of one (cluster, class) that an operator has set: the plan takes them as they are.
@@ -71,7 +76,8 @@ pub enum InputError {
 }
 
 impl Inputs {
-    /// The configured demand and distances, every replica ready and as fast as its profile, no headroom, no pins.
+    /// The configured demand and distances, every replica ready and as fast as its profile, no
+    /// headroom, no pins.
     pub fn from_fleet(fleet: &Fleet) -> Self {
         Self {
             demand_rps: fleet.clusters.iter().map(|cluster| cluster.demand_rps.clone()).collect(),
@@ -87,7 +93,8 @@ impl Inputs {
         }
     }
 
-    /// Why `engine` may not serve `class` of `cluster`, distance included; `None` when it may. Health is no part of it.
+    /// Why `engine` may not serve `class` of `cluster`, distance included; `None` when it may.
+    /// Health is no part of it.
     pub fn ineligible(&self, fleet: &Fleet, cluster: ClusterId, class: ClassId, engine: EngineId) -> Option<Ineligible> {
         let too_far = || fleet.classes[class.index()].too_far(self.rtt_ms[cluster.index()][engine.index()]);
         fleet.ineligible(class, engine).or_else(too_far)

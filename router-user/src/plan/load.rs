@@ -2,7 +2,8 @@
 
 use crate::model::{Class, Fleet};
 
-/// Work of requests, and by how much an engine's two times are multiplied in what they cost: docs/model.md, sections 1 and 2.
+/// Work of requests, and by how much an engine's two times are multiplied in what they cost:
+/// docs/model.md, sections 1 and 2.
 ///
 /// Of one request, of requests/s, or, as a mix, of one unit of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -20,7 +21,8 @@ impl Load {
         Self { work: class.work, ttft: class.ttft_weight, decode: class.decode_weight * class.output_tokens }
     }
 
-    /// Whether the classes of `fleet` differ in nothing but the amount of work, so that its program is convex.
+    /// Whether the classes of `fleet` differ in nothing but the amount of work, so that its program
+    /// is convex.
     pub(crate) fn has_one_mix(fleet: &Fleet) -> bool {
         fleet.classes.windows(2).all(|pair| Self::of(&pair[0]).mix() == Self::of(&pair[1]).mix())
     }

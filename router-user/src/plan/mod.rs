@@ -29,7 +29,7 @@ mod wording;
 pub use evaluate::{EngineEvaluation, Evaluation, evaluate, nearest};
 pub use inputs::{InputError, Inputs, MOVE_LIMIT_FRAC, Pin};
 pub use outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, RouteWeights, Status};
-pub use problem::cooldown::Turn;
+pub use problem::cooldown::Reversal;
 pub use solve::fallback::plan_or_greedy;
 pub use solve::highs::SolveError;
 pub use solve::optimizer::{Optimiser, PlanError, plan, plan_greedily};

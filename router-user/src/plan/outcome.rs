@@ -4,14 +4,15 @@ use crate::model::{ClassId, ClusterId, EngineId};
 
 use super::ROUNDING_FRAC;
 use super::load::Load;
-use crate::plan::problem::cooldown::Turn;
+use crate::plan::problem::cooldown::Reversal;
 
 /// How far a plan got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// All demand is routed within capacity, at least cost.
     Optimal,
-    /// Some demand is shed, because capacity forces it, or a pin fills an engine beyond its capacity.
+    /// Some demand is shed, because capacity forces it, or a pin fills an engine beyond its
+    /// capacity.
     Degraded,
 }
 
@@ -19,7 +20,8 @@ pub enum Status {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub status: Status,
-    /// What a served request costs in the mean, in ms, on the true curves: its latency, each part times its class's weight.
+    /// What a served request costs in the mean, in ms, on the true curves: its latency, each part
+    /// times its class's weight.
     pub objective_ms: f64,
     /// Mean latency of a served request (network, TTFT and all tokens), in ms, on the true curves.
     pub latency_ms: f64,
@@ -28,18 +30,22 @@ pub struct Plan {
     /// One per engine of the fleet.
     pub engines: Vec<EngineLoad>,
     pub certificate: Certificate,
-    /// Share of the demand that goes elsewhere than the held weights would send it; 0 where none are held.
+    /// Share of the demand that goes elsewhere than the held weights would send it; 0 where none
+    /// are held.
     pub moved_frac: f64,
-    /// The largest change of a weight that has just gone the other way; `None` where no plan before it is known.
-    pub turn: Option<Turn>,
-    /// Whether it was made without a solver, so that it is legal but not the best: its gap says by how much at most.
+    /// The largest change of a weight that has just gone the other way; `None` where no plan before
+    /// it is known.
+    pub turn: Option<Reversal>,
+    /// Whether it was made without a solver, so that it is legal but not the best: its gap says by
+    /// how much at most.
     pub is_greedy: bool,
     /// Why the optimiser has no plan, where this greedy plan stands in for one that failed.
     pub solver_failure: Option<String>,
-    /// No price that latency alone makes is above this, in ms per unit of work: a higher one belongs to a request that only fits if
-    /// another is shed.
+    /// No price that latency alone makes is above this, in ms per unit of work: a higher one
+    /// belongs to a request that only fits if another is shed.
     pub price_limit_ms: f64,
-    /// Time it took, in ms: 0 until whoever called for the plan sets it, as planning itself reads no clock.
+    /// Time it took, in ms: 0 until whoever called for the plan sets it, as planning itself reads
+    /// no clock.
     pub solve_ms: f64,
 }
 
@@ -49,23 +55,28 @@ pub struct Route {
     pub cluster: ClusterId,
     pub class: ClassId,
     pub demand_rps: f64,
-    /// Marginal cost of one more request, in ms; above [`Plan::price_limit_ms`] x its work where it or another would have to be shed.
+    /// Marginal cost of one more request, in ms; above [`Plan::price_limit_ms`] x its work where it
+    /// or another would have to be shed.
     pub price_ms: f64,
     pub shed_rps: f64,
     /// Whether an operator fixed the weights.
     pub is_pinned: bool,
-    /// In fleet order, only engines with a weight. The weights are > 0 and sum to 1; empty if no engine can serve the class.
+    /// In fleet order, only engines with a weight. The weights are > 0 and sum to 1; empty if no
+    /// engine can serve the class.
     pub weights: Vec<RouteWeight>,
-    /// What a request costs in ms that goes elsewhere than the held weights would send it; 0 where none are held. Above the class's
-    /// own price where the limit of movement binds.
+    /// What a request costs in ms that goes elsewhere than the held weights would send it; 0 where
+    /// none are held. Above the class's own price where the limit of movement binds.
     pub move_price_ms: f64,
     /// Part of it that is due to the limit of movement, in ms: 0 unless that binds.
     pub move_limit_price_ms: f64,
-    /// What one more request that exceeds its cluster's budget of detours by the whole budget costs for that, in ms.
+    /// What one more request that exceeds its cluster's budget of detours by the whole budget costs
+    /// for that, in ms.
     pub detour_price_ms: f64,
-    /// What the held weights would send of the present demand, in requests/s; engines without any are left out.
+    /// What the held weights would send of the present demand, in requests/s; engines without any
+    /// are left out.
     pub held_rps: Vec<(EngineId, f64)>,
-    /// Engines kept out because the share of one of them would have been too small to be worth a way of its own.
+    /// Engines kept out because the share of one of them would have been too small to be worth a
+    /// way of its own.
     pub pruned: Vec<EngineId>,
     /// Engines that may serve the class but for their distance from this cluster.
     pub too_far: Vec<EngineId>,
@@ -97,13 +108,15 @@ pub struct EngineLoad {
     pub utilisation: f64,
     /// What a unit of its work consists of.
     pub(crate) mix: Load,
-    /// Mean time its requests spend in it, in ms; of an idle engine, what a first request of mean length would.
+    /// Mean time its requests spend in it, in ms; of an idle engine, what a first request of mean
+    /// length would.
     pub latency_ms: f64,
     /// Marginal cost of one more unit of work like what it has, network apart, in ms.
     pub price_ms: f64,
     /// The part of it that is due to capacity alone: the worth of one more unit of capacity, in ms.
     pub capacity_price_ms: f64,
-    /// KV memory that its requests take, in the unit of the load, of the same capacity; 0 where the size of the cache is not known.
+    /// KV memory that its requests take, in the unit of the load, of the same capacity; 0 where the
+    /// size of the cache is not known.
     pub memory_rps: f64,
     /// The worth of one more unit of it, in ms.
     pub memory_price_ms: f64,
@@ -118,12 +131,14 @@ pub struct Certificate {
     pub residual_rps: f64,
     /// Largest amount by which a reduced cost has the wrong sign, in ms.
     pub reduced_cost_ms: f64,
-    /// The plan's cost over the best any weights could reach on the true curves, as a share; a bound, computed from the prices.
+    /// The plan's cost over the best any weights could reach on the true curves, as a share; a
+    /// bound, computed from the prices.
     pub gap_frac: f64,
-    /// Price of stability: the plan's latency over the least that any weights could reach if moving were free, as a share; a bound.
+    /// Price of stability: the plan's latency over the least that any weights could reach if moving
+    /// were free, as a share; a bound.
     pub stability_frac: f64,
-    /// What freezing the engines' mixes of requests leaves wrong in the cost, in ms per served request; 0 where classes differ in
-    /// nothing but the amount of work.
+    /// What freezing the engines' mixes of requests leaves wrong in the cost, in ms per served
+    /// request; 0 where classes differ in nothing but the amount of work.
     pub mix_error_ms: f64,
     /// Linear programs solved, and independent parts of the fleet they were solved for.
     pub rounds: u32,

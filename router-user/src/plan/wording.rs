@@ -1,6 +1,7 @@
 //! How amounts are written in sentences for operators.
 
-/// A rate with one decimal; an amount that would round to 0 is "less than 0.1", so that no sentence says that nothing is refused.
+/// A rate with one decimal; an amount that would round to 0 is "less than 0.1", so that no sentence
+/// says that nothing is refused.
 pub(crate) fn rate(rps: f64) -> String {
     if rps > 0.0 && rps < 0.05 { "less than 0.1".to_owned() } else { format!("{rps:.1}") }
 }

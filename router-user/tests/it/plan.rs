@@ -242,7 +242,7 @@ fn a_sliver_is_pruned_where_that_costs_next_to_nothing() {
         assert!(dearer_frac < 2e-4 && plan.certificate.gap_frac >= dearer_frac - 1e-9, "{dearer_frac} {:?}", plan.certificate);
         assert_eq!(dearer_frac > 1e-5, engines == 1, "{dearer_frac}");
         let explanation = weights::explain(&fleet, &inputs, &plan);
-        let slivers = explanation.routes[0].engines.iter().filter(|row| row.reason == weights::Reason::Sliver).count();
+        let slivers = explanation.routes[0].engines.iter().filter(|row| row.reason == weights::WeightReason::Sliver).count();
         assert_eq!(slivers > 0, engines == 1, "{explanation}");
     }
 }

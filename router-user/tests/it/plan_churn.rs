@@ -3,7 +3,7 @@
 use router_user::model::{EngineId, Fleet};
 use router_user::plan::decide::gate::{Decision, decide, moved_frac};
 use router_user::plan::explain::weights;
-use router_user::plan::explain::weights::{Explanation, Hold, Reason};
+use router_user::plan::explain::weights::{Explanation, Hold, WeightReason};
 use router_user::plan::verify::check;
 use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, plan};
 
@@ -127,7 +127,7 @@ fn the_price_of_moving_is_a_term_of_the_explanation() {
     let plan = held_plan(0, &fleet, &other, &free.weights());
     let explanation = weights::explain(&fleet, &other, &plan);
     assert!(
-        matches!(row(&explanation).reason, Reason::NotWorthMoving { saves_ms, price_ms: 50.0 } if (0.0..50.0).contains(&saves_ms)),
+        matches!(row(&explanation).reason, WeightReason::NotWorthMoving { saves_ms, price_ms: 50.0 } if (0.0..50.0).contains(&saves_ms)),
         "{explanation}"
     );
 }

@@ -1,7 +1,7 @@
 //! Publish or keep: the reasons for which held weights are replaced.
 
 use router_user::model::{ClassId, ClusterId, EngineId};
-use router_user::plan::decide::gate::{Decision, Reason, decide, moved_frac};
+use router_user::plan::decide::gate::{Decision, PublishReason, decide, moved_frac};
 use router_user::plan::verify::check::Violation;
 use router_user::plan::{Inputs, Pin, RouteWeights, plan};
 
@@ -23,7 +23,7 @@ fn first_weights_are_published() {
     let fleet = three_regions();
     let inputs = Inputs::from_fleet(&fleet);
     let plan = plan(&fleet, &inputs, None).expect("a plan");
-    assert_eq!(decide(&fleet, &inputs, None, &plan), Decision::Publish(Reason::First));
+    assert_eq!(decide(&fleet, &inputs, None, &plan), Decision::Publish(PublishReason::First));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn noise_in_demand_and_distance_keeps_the_weights() {
 #[test]
 fn a_better_plan_is_published_with_its_gain() {
     let better = |decision: &Decision| {
-        matches!(decision, Decision::Publish(Reason::Better { held_ms, plan_ms, gain_frac })
+        matches!(decision, Decision::Publish(PublishReason::Better { held_ms, plan_ms, gain_frac })
             if *gain_frac > 1e-3 && plan_ms < held_ms && (1.0 - plan_ms / held_ms - gain_frac).abs() < 1e-12)
     };
     check(|inputs| inputs.demand_rps[2][0] = 5.0, better);
@@ -45,7 +45,7 @@ fn a_better_plan_is_published_with_its_gain() {
 
 #[test]
 fn weights_that_became_illegal_are_replaced() {
-    let illegal = |decision: &Decision, is: fn(&Violation) -> bool| matches!(decision, Decision::Publish(Reason::Illegal(violation)) if is(violation));
+    let illegal = |decision: &Decision, is: fn(&Violation) -> bool| matches!(decision, Decision::Publish(PublishReason::Illegal(violation)) if is(violation));
     let capacity: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Capacity { .. });
     check(|inputs| inputs.demand_rps[1][0] = 150.0, |decision| illegal(decision, capacity));
     check(|inputs| inputs.headroom_frac = 0.205, |decision| illegal(decision, capacity));
@@ -68,7 +68,7 @@ fn shed_that_is_no_longer_needed_is_taken_back() {
     let decision = decide(&fleet, &inputs, Some(&held), &next);
     assert!(
         matches!(&decision, Decision::Publish(reason) | Decision::Step { reason, .. }
-            if matches!(reason, Reason::Shed { held_rps, plan_rps } if *held_rps > 5.0 && *plan_rps < 1e-6)),
+            if matches!(reason, PublishReason::Shed { held_rps, plan_rps } if *held_rps > 5.0 && *plan_rps < 1e-6)),
         "{decision}"
     );
 }

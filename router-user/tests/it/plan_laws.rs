@@ -4,7 +4,7 @@ use router_user::model::{Cluster, Curve, EngineId, Fleet, Profile};
 use router_user::plan::decide::gate;
 use router_user::plan::decide::gate::Decision;
 use router_user::plan::explain::weights;
-use router_user::plan::explain::weights::{Reason, TERM_TOLERANCE_MS};
+use router_user::plan::explain::weights::{TERM_TOLERANCE_MS, WeightReason};
 use router_user::plan::verify::check;
 use router_user::plan::{Inputs, Pin, Plan, evaluate, nearest, plan, plan_greedily};
 
@@ -160,20 +160,20 @@ pub(crate) fn explained(seed: u64, fleet: &Fleet, inputs: &Inputs, plan: &Plan) 
         for row in &route.engines {
             let off = row.dearer_ms.unwrap_or(f64::INFINITY);
             let holds = match &row.reason {
-                Reason::AtPrice | Reason::CheapestForFirst => row.weight > 0.0 && off.abs() <= TERM_TOLERANCE_MS,
-                Reason::Hurried { .. } => plan.is_greedy,
-                Reason::AllShed => row.weight > 0.0 && row.rps == 0.0 && off >= -TERM_TOLERANCE_MS && route.shed_rps > 0.0,
-                Reason::Dearer { by_ms } => row.weight == 0.0 && *by_ms > TERM_TOLERANCE_MS && *by_ms == off,
-                Reason::NotWorthMoving { saves_ms, price_ms } => {
+                WeightReason::AtPrice | WeightReason::CheapestForFirst => row.weight > 0.0 && off.abs() <= TERM_TOLERANCE_MS,
+                WeightReason::Hurried { .. } => plan.is_greedy,
+                WeightReason::AllShed => row.weight > 0.0 && row.rps == 0.0 && off >= -TERM_TOLERANCE_MS && route.shed_rps > 0.0,
+                WeightReason::Dearer { by_ms } => row.weight == 0.0 && *by_ms > TERM_TOLERANCE_MS && *by_ms == off,
+                WeightReason::NotWorthMoving { saves_ms, price_ms } => {
                     row.weight == 0.0 && *saves_ms > 0.0 && (price_ms - saves_ms - off).abs() < 1e-9 && off > 0.0
                 }
-                Reason::NotNeeded => row.weight == 0.0 && off.abs() <= TERM_TOLERANCE_MS,
+                WeightReason::NotNeeded => row.weight == 0.0 && off.abs() <= TERM_TOLERANCE_MS,
                 // Only several output lengths leave a gap large enough to see.
-                Reason::Unresolved { by_ms } => *by_ms == -off && row.weight == 0.0 && plan.certificate.gap_frac > 1e-9,
-                Reason::Sliver => row.weight == 0.0 && off < 0.0,
-                Reason::FilledByPins => row.weight == 0.0 && off.is_finite(),
-                Reason::Pinned => plan.routes.iter().any(|route| route.is_pinned),
-                Reason::NotEligible { .. } | Reason::NotReady => row.weight == 0.0 && row.terms.is_none(),
+                WeightReason::Unresolved { by_ms } => *by_ms == -off && row.weight == 0.0 && plan.certificate.gap_frac > 1e-9,
+                WeightReason::Sliver => row.weight == 0.0 && off < 0.0,
+                WeightReason::FilledByPins => row.weight == 0.0 && off.is_finite(),
+                WeightReason::Pinned => plan.routes.iter().any(|route| route.is_pinned),
+                WeightReason::NotEligible { .. } | WeightReason::NotReady => row.weight == 0.0 && row.terms.is_none(),
             };
             assert!(holds, "seed {seed}: {row:?} in {route:?}");
             let sum = row.terms.map(|terms| terms.sum_ms());
@@ -387,7 +387,7 @@ fn no_plan_is_worse_than_nearest_only_and_a_held_plan_is_kept() {
         assert!(matches!(again, Decision::Keep { .. }), "seed {seed}: {again}");
         assert_eq!(gate::moved_frac(&inputs, &weights, &weights), 0.0);
         match gate::decide(&fleet, &inputs, Some(&nearest), &plan) {
-            Decision::Rest { route, .. } => panic!("seed {seed}: a first plan turns {route} back"),
+            Decision::Cooldown { route, .. } => panic!("seed {seed}: a first plan turns {route} back"),
             Decision::Keep { gain_frac } => assert!(!naive.is_overloaded && gain_frac <= gate::EPSILON_FRAC, "seed {seed}"),
             Decision::Blocked { .. } => assert!(!naive.is_overloaded, "seed {seed}"),
             Decision::Publish(_) | Decision::Step { .. } => {

@@ -1,7 +1,7 @@
 //! From held weights to new ones, and what is left when a region is lost.
 
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
-use router_user::plan::decide::gate::{Decision, Reason, decide};
+use router_user::plan::decide::gate::{Decision, PublishReason, decide};
 use router_user::plan::decide::regions::region_losses;
 use router_user::plan::decide::rollout::{passage, towards};
 use router_user::plan::verify::check::legal;
@@ -70,7 +70,7 @@ fn what_would_overfill_an_engine_on_the_way_is_published_in_steps_until_it_is_th
         let loads = mixed(&fleet, &inputs, &held, &next);
         assert!(loads.iter().zip(&best.engines).all(|(load, engine)| *load <= engine.capacity_rps + 1e-3), "{loads:?}");
         if let Decision::Step { reason, frac, engine, .. } = &decision {
-            assert!(matches!(reason, Reason::Better { .. }) && *frac < 1.0, "{decision}");
+            assert!(matches!(reason, PublishReason::Better { .. }) && *frac < 1.0, "{decision}");
             assert!(decision.to_string().contains(&format!("% of the way, as more could overfill {engine}")), "{decision}");
         }
         (held, steps) = (next, steps + 1);

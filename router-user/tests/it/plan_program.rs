@@ -3,7 +3,7 @@
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible};
 use router_user::plan::explain::report;
 use router_user::plan::explain::weights;
-use router_user::plan::explain::weights::Reason;
+use router_user::plan::explain::weights::WeightReason;
 use router_user::plan::verify::check::{Violation, legal};
 use router_user::plan::{Inputs, Pin, Plan, Status, evaluate, nearest, plan, plan_greedily};
 use router_user::publish::build;
@@ -52,7 +52,7 @@ fn weights_decide_between_a_near_engine_and_one_that_decodes_faster() {
         let plan = planned(fleet, &Inputs::from_fleet(fleet));
         let explanation = weights::explain(fleet, &Inputs::from_fleet(fleet), &plan);
         for row in explanation.routes[0].engines.iter().filter(|row| row.weight > 0.0) {
-            assert!(row.reason == Reason::AtPrice && row.dearer_ms.expect("terms").abs() < 0.01, "{row:?}");
+            assert!(row.reason == WeightReason::AtPrice && row.dearer_ms.expect("terms").abs() < 0.01, "{row:?}");
         }
         let near = plan.routes[0].weights.iter().find(|share| share.engine == EngineId(0)).map_or(0.0, |share| share.weight);
         (1.0 - near, plan.latency_ms, plan.objective_ms)
@@ -84,7 +84,7 @@ fn no_engine_beyond_the_cap_is_used_by_plan_fallback_or_data_plane() {
         assert!(route(1).weights.iter().all(|share| share.engine != EngineId(2)));
         let explanation = weights::explain(&fleet, &inputs, &plan).only(Some("c"), Some("near"), Some("e2"));
         let why = "is 60 ms away, cap 59 ms".to_owned();
-        assert_eq!(explanation.routes[0].engines[0].reason, Reason::NotEligible { why });
+        assert_eq!(explanation.routes[0].engines[0].reason, WeightReason::NotEligible { why });
         let snapshot = build::snapshot(&fleet, &plan, 1, 0, "test").sealed();
         snapshot.validate().expect("legal");
         let snapshot = Snapshot::from_json(&snapshot.to_json()).expect("as written");

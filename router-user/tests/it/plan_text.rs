@@ -8,7 +8,7 @@ use router_user::plan::decide::regions::region_losses;
 use router_user::plan::explain::report;
 use router_user::plan::explain::shed::shed_bill;
 use router_user::plan::explain::weights;
-use router_user::plan::explain::weights::{Hold, Reason};
+use router_user::plan::explain::weights::{Hold, WeightReason};
 use router_user::plan::{Inputs, evaluate, nearest, plan};
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ fn explain_tells_a_newcomer_why() {
     golden::compare("three-regions.explain.txt", &explanation.to_string());
     let only = explanation.only(Some("b"), Some("chat"), Some("e3"));
     let rows: Vec<_> = only.routes.iter().flat_map(|route| &route.engines).collect();
-    assert!(matches!(rows[..], [row] if row.engine == "e3" && row.reason == Reason::AtPrice), "{rows:?}");
+    assert!(matches!(rows[..], [row] if row.engine == "e3" && row.reason == WeightReason::AtPrice), "{rows:?}");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn explain_names_masks_full_engines_and_shed() {
     assert!(route.is_price_of_shed);
     let row = |name: &str| route.engines.iter().find(|row| row.engine == name).expect("every engine has a row");
     let why = "has residency=us, wanted residency=eu".to_owned();
-    assert_eq!((&row("e1").reason, &row("e4").reason), (&Reason::NotEligible { why }, &Reason::NotReady));
+    assert_eq!((&row("e1").reason, &row("e4").reason), (&WeightReason::NotEligible { why }, &WeightReason::NotReady));
     let held: Vec<_> = explanation.routes.iter().flat_map(|route| &route.engines).filter_map(|row| row.held_by).collect();
     assert!(!held.is_empty() && held.iter().all(|hold| matches!(hold, Hold::Capacity { .. })), "{held:?}");
 }

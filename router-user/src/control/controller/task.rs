@@ -19,7 +19,7 @@ use crate::control::pins;
 use crate::control::pins::{HeldPin, Moment, PinError, PinRequest, Pins};
 use crate::control::planner_thread::Solver;
 use crate::model::{ClassId, ClusterId, Fleet};
-use crate::plan::decide::gate::{Decision, Reason};
+use crate::plan::decide::gate::{Decision, PublishReason};
 use crate::plan::decide::regions::RegionLoss;
 use crate::plan::explain::{report, shed};
 use crate::plan::verify::check;
@@ -511,7 +511,8 @@ impl Controller {
         if let Some((published, content)) = published {
             let now = self.clock.now();
             // What breaks a rule is replaced everywhere at once.
-            let is_urgent = change.is_some() || matches!(decision, Decision::Publish(Reason::First | Reason::Illegal(_)));
+            let is_urgent =
+                change.is_some() || matches!(decision, Decision::Publish(PublishReason::First | PublishReason::Illegal(_)));
             let canary = self.canary.as_ref().filter(|_| !is_urgent);
             if let Some(kept) = canary.and_then(|canary| canary.holds_back(now, inputs, &published.weights())) {
                 return Ok(kept);

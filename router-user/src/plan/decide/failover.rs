@@ -1,27 +1,32 @@
 //! What weights become when engines are lost, worked out before it happens. Pure.
 //!
-//! A data plane that finds an engine gone cannot wait for a plan, and there may be nobody left to make one. So for each engine that
-//! carries load, and for each region, the weights without it are made beside the plan: flows stay where they are, what the lost engines
-//! served is poured where one more request costs least and there is room, and only where there is none do others make way
-//! ([`crate::plan::solve::greedy`]). They are checked as every plan is; what no capacity is left for is shed.
+//! A data plane that finds an engine gone cannot wait for a plan, and there may be nobody left to
+//! make one. So for each engine that carries load, and for each region, the weights without it are
+//! made beside the plan: flows stay where they are, what the lost engines served is poured where
+//! one more request costs least and there is room, and only where there is none do others make way
+//! ([`crate::plan::solve::greedy`]). They are checked as every plan is; what no capacity is left
+//! for is shed.
 
 use std::collections::BTreeMap;
 
 use crate::model::{EngineId, Fleet};
 
-use crate::plan::problem::cooldown::Rest;
+use crate::plan::problem::cooldown::Cooldown;
 use crate::plan::problem::formulation::Problem;
 use crate::plan::solve::optimizer::plan_around;
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, RouteWeights};
 
-/// Most losses that are prepared for, and most engines for which single ones are: larger fleets lose one engine of many that are
-/// alike, which the ranks of a slot bear, and are prepared for the loss of regions only.
+/// Most losses that are prepared for, and most engines for which single ones are: larger fleets
+/// lose one engine of many that are alike, which the ranks of a slot bear, and are prepared for the
+/// loss of regions only.
 pub const LOSSES_MOST: usize = 64;
 
-/// Most work, in flows looked at over all losses: a tenth of a second or two. Losses beyond it, the smallest, are left out.
+/// Most work, in flows looked at over all losses: a tenth of a second or two. Losses beyond it, the
+/// smallest, are left out.
 const WORK_MOST: usize = 1_000_000;
 
-/// Most weights that all alternates may have, for each weight that the plan itself has: a snapshot grows by no more.
+/// Most weights that all alternates may have, for each weight that the plan itself has: a snapshot
+/// grows by no more.
 const GROWTH_MOST: usize = 8;
 
 /// Weights that they may have in any case: less than a megabyte of JSON.
@@ -35,14 +40,15 @@ const CHANGED: f64 = 1e-4;
 pub struct Alternate {
     /// In fleet order; never empty.
     pub lost: Vec<EngineId>,
-    /// The routes that change; never empty. None has a weight on what is lost, and each has weights.
+    /// The routes that change; never empty. None has a weight on what is lost, and each has
+    /// weights.
     pub routes: Vec<RouteWeights>,
 }
 
-/// Alternates to `weights`, which are legal for `inputs`; the greatest planned load first. Pinned routes are the operator's and have
-/// none, nor have routes that only what is lost could serve.
+/// Alternates to `weights`, which are legal for `inputs`; the greatest planned load first. Pinned
+/// routes are the operator's and have none, nor have routes that only what is lost could serve.
 pub fn alternates(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Alternate> {
-    let flows = Problem::new(fleet, inputs, Some(weights), &Rest::default()).arcs.len();
+    let flows = Problem::new(fleet, inputs, Some(weights), &Cooldown::default()).edges.len();
     let work_most = (WORK_MOST / flows.max(1)).min(LOSSES_MOST);
     let own: usize = weights.iter().map(|route| route.weights.len()).sum();
     let mut room = WEIGHTS_LEAST.max(GROWTH_MOST * own);

@@ -1,7 +1,7 @@
 //! Publish or keep: is a new plan worth moving traffic for? Pure.
 //!
-//! Moved traffic loses its caches, so held weights stay unless a plan beats them by more than measurement noise, or they are no longer
-//! legal. The answer carries its reason.
+//! Moved traffic loses its caches, so held weights stay unless a plan beats them by more than
+//! measurement noise, or they are no longer legal. The answer carries its reason.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,43 +18,49 @@ use crate::plan::{Evaluation, Inputs, Plan, RouteWeight, RouteWeights, evaluate}
 /// Share of the mean latency by which a plan must be better than the held weights.
 pub const EPSILON_FRAC: f64 = 1e-3;
 
-/// The same for a plan that turns back a weight which has just gone the other way: demand that wanders and comes back is worth less, what
-/// is really wrong is worth more. Held weights cost at most this much more than the best, for the ten plans that a direction is remembered.
+/// The same for a plan that turns back a weight which has just gone the other way: demand that
+/// wanders and comes back is worth less, what is really wrong is worth more. Held weights cost at
+/// most this much more than the best, for the ten plans that a direction is remembered.
 pub const TURN_EPSILON_FRAC: f64 = 1e-2;
 
-/// Share of all demand by which shed must differ before it counts: the resolution of a measured demand.
+/// Share of all demand by which shed must differ before it counts: the resolution of a measured
+/// demand.
 const SHED_FRAC: f64 = 1e-3;
 
 /// A step below this share of the way is not worth a snapshot.
 const LEAST_STEP_FRAC: f64 = 0.02;
 
-/// The same where what is refused has to change: to refuse what fits, or the wrong requests, for many plans is worse than an engine
-/// that is overfilled for as long as data planes take to pull, and a full fleet without headroom has no room to change over in.
+/// The same where what is refused has to change: to refuse what fits, or the wrong requests, for
+/// many plans is worse than an engine that is overfilled for as long as data planes take to pull,
+/// and a full fleet without headroom has no room to change over in.
 const LEAST_SHED_STEP_FRAC: f64 = 0.5;
 
 /// What to do with a new plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    Publish(Reason),
-    /// The plan is wanted for a reason, but the whole way to it would overfill an engine while some data planes have gone it and some
-    /// have not: these weights are on the way, and the next plan goes on from them.
+    Publish(PublishReason),
+    /// The plan is wanted for a reason, but the whole way to it would overfill an engine while some
+    /// data planes have gone it and some have not: these weights are on the way, and the next plan
+    /// goes on from them.
     Step {
-        reason: Reason,
+        reason: PublishReason,
         engine: String,
         frac: f64,
         weights: Vec<RouteWeights>,
     },
-    /// The held weights stay, although the plan is better: not even a step towards it has room at this engine.
+    /// The held weights stay, although the plan is better: not even a step towards it has room at
+    /// this engine.
     Blocked {
-        reason: Reason,
+        reason: PublishReason,
         engine: String,
     },
     /// The held weights stay: the plan's mean latency is better by only `gain_frac` of theirs.
     Keep {
         gain_frac: f64,
     },
-    /// The held weights stay: the plan is better by `gain_frac`, which is not enough to turn back a weight that has just moved.
-    Rest {
+    /// The held weights stay: the plan is better by `gain_frac`, which is not enough to turn back a
+    /// weight that has just moved.
+    Cooldown {
         gain_frac: f64,
         route: String,
         engine: String,
@@ -63,7 +69,7 @@ pub enum Decision {
 
 /// Why a plan is published.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reason {
+pub enum PublishReason {
     /// Nothing is held yet.
     First,
     /// The held weights break a rule under the present inputs.
@@ -74,16 +80,18 @@ pub enum Reason {
     Better { held_ms: f64, plan_ms: f64, gain_frac: f64 },
 }
 
-/// Decides between the `held` weights and `plan`, both under the `inputs` that the plan was made for.
+/// Decides between the `held` weights and `plan`, both under the `inputs` that the plan was made
+/// for.
 ///
-/// Held weights that break a rule which the plan cannot keep either (a pin beyond an engine's capacity) are judged by their cost.
+/// Held weights that break a rule which the plan cannot keep either (a pin beyond an engine's
+/// capacity) are judged by their cost.
 pub fn decide(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, plan: &Plan) -> Decision {
     let Some(held) = held else {
-        return Decision::Publish(Reason::First);
+        return Decision::Publish(PublishReason::First);
     };
     let before = match check::legal(fleet, inputs, held) {
         Ok(evaluation) => evaluation,
-        Err(violation) => return Decision::Publish(Reason::Illegal(violation)),
+        Err(violation) => return Decision::Publish(PublishReason::Illegal(violation)),
     };
     let after = evaluate(fleet, inputs, &plan.weights());
     if let Some(reason) = shed_differs(fleet, inputs, held, plan, &before, &after) {
@@ -95,22 +103,22 @@ pub fn decide(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, pla
         if let Some(turn) = plan.turn.filter(|_| gain_frac <= TURN_EPSILON_FRAC) {
             let (cluster, class) = (&fleet.clusters[turn.cluster.index()].name, &fleet.classes[turn.class.index()].name);
             let engine = fleet.engines[turn.engine.index()].name.clone();
-            return Decision::Rest { gain_frac, route: format!("{cluster} {class}"), engine };
+            return Decision::Cooldown { gain_frac, route: format!("{cluster} {class}"), engine };
         }
-        let reason = Reason::Better { held_ms: before.cost_ms, plan_ms: after.cost_ms, gain_frac };
+        let reason = PublishReason::Better { held_ms: before.cost_ms, plan_ms: after.cost_ms, gain_frac };
         return safely(fleet, inputs, held, plan, reason);
     }
     Decision::Keep { gain_frac }
 }
 
 /// The plan, or as much of the way to it as overfills no engine while data planes differ.
-fn safely(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], plan: &Plan, reason: Reason) -> Decision {
+fn safely(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], plan: &Plan, reason: PublishReason) -> Decision {
     let next = plan.weights();
     let Passage { frac, engine: Some(engine) } = rollout::passage(fleet, inputs, held, &next) else {
         return Decision::Publish(reason);
     };
     // Who is refused cannot wait for room that a full fleet without headroom never has.
-    let least = if matches!(reason, Reason::Shed { .. }) { LEAST_SHED_STEP_FRAC } else { 0.0 };
+    let least = if matches!(reason, PublishReason::Shed { .. }) { LEAST_SHED_STEP_FRAC } else { 0.0 };
     let (frac, engine) = (frac.max(least), fleet.engines[engine.index()].name.clone());
     if frac < LEAST_STEP_FRAC {
         return Decision::Blocked { reason, engine };
@@ -125,7 +133,7 @@ impl Decision {
         match self {
             Self::Publish(_) => Some(Cow::Borrowed(plan)),
             Self::Step { weights, .. } => Some(Cow::Owned(with_weights(fleet, inputs, plan, weights))),
-            Self::Blocked { .. } | Self::Keep { .. } | Self::Rest { .. } => None,
+            Self::Blocked { .. } | Self::Keep { .. } | Self::Cooldown { .. } => None,
         }
     }
 }
@@ -150,7 +158,7 @@ fn shed_differs(
     plan: &Plan,
     before: &Evaluation,
     after: &Evaluation,
-) -> Option<Reason> {
+) -> Option<PublishReason> {
     let threshold = SHED_FRAC * (before.served_rps + before.shed_rps);
     let by_priority = |weights: &[RouteWeights]| {
         let mut shed = vec![0.0; usize::from(u8::MAX) + 1];
@@ -162,10 +170,11 @@ fn shed_differs(
     };
     let (held_shed, plan_shed) = (by_priority(held), by_priority(&plan.weights()));
     let differs = held_shed.iter().zip(&plan_shed).any(|(held, plan)| (held - plan).abs() > threshold);
-    (differs && threshold > 0.0).then_some(Reason::Shed { held_rps: before.shed_rps, plan_rps: after.shed_rps })
+    (differs && threshold > 0.0).then_some(PublishReason::Shed { held_rps: before.shed_rps, plan_rps: after.shed_rps })
 }
 
-/// Share of the demand that goes elsewhere when `after` replaces `before`: half the sum of all differences, shed included.
+/// Share of the demand that goes elsewhere when `after` replaces `before`: half the sum of all
+/// differences, shed included.
 pub fn moved_frac(inputs: &Inputs, before: &[RouteWeights], after: &[RouteWeights]) -> f64 {
     let rps = |route: &RouteWeights, engine: EngineId| route.weight(engine) * (1.0 - route.shed_frac);
     let mut moved = 0.0;
@@ -191,7 +200,7 @@ impl Decision {
         match self {
             Self::Publish(reason) | Self::Blocked { reason, .. } => reason.to_string(),
             Self::Step { reason, frac, .. } => format!("{:.0} % of the way: {reason}", frac * 100.0),
-            Self::Keep { .. } | Self::Rest { .. } => String::new(),
+            Self::Keep { .. } | Self::Cooldown { .. } => String::new(),
         }
     }
 }
@@ -212,7 +221,7 @@ impl fmt::Display for Decision {
                 let limit = EPSILON_FRAC * 100.0;
                 write!(f, "keep: the new plan is better by {:.3} %, moving traffic wants {limit} %", gain_frac * 100.0)
             }
-            Self::Rest { gain_frac, route, engine } => {
+            Self::Cooldown { gain_frac, route, engine } => {
                 let (gain, limit) = (gain_frac * 100.0, TURN_EPSILON_FRAC * 100.0);
                 write!(
                     f,
@@ -223,7 +232,7 @@ impl fmt::Display for Decision {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for PublishReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::First => write!(f, "nothing was held before"),

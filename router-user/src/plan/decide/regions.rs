@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::Fleet;
 
-use crate::plan::problem::cooldown::Rest;
+use crate::plan::problem::cooldown::Cooldown;
 use crate::plan::problem::formulation::Problem;
 use crate::plan::solve::max_min;
 use crate::plan::wording::rate;
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
-/// What is left for the present demand without the engines of one region, with no capacity kept free.
+/// What is left for the present demand without the engines of one region, with no capacity kept
+/// free.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionLoss {
     pub region: String,
@@ -21,11 +22,13 @@ pub struct RegionLoss {
     pub demand_rps: f64,
     /// Demand that would have to be shed, in requests/s.
     pub shortfall_rps: f64,
-    /// By what share all demand could grow together until something has to be shed; below 0 where something has to be.
+    /// By what share all demand could grow together until something has to be shed; below 0 where
+    /// something has to be.
     pub spare_frac: f64,
 }
 
-/// One entry per region that has engines, by name. Memory, budgets of detours and pins are not looked at.
+/// One entry per region that has engines, by name. Memory, budgets of detours and pins are not
+/// looked at.
 pub fn region_losses(fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
     let regions: BTreeSet<&str> = fleet.engines.iter().map(|engine| engine.region.as_str()).collect();
     let without = |region: &str| {
@@ -35,7 +38,7 @@ pub fn region_losses(fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
                 *ready = 0;
             }
         }
-        let problem = Problem::new(fleet, &left, None, &Rest::default());
+        let problem = Problem::new(fleet, &left, None, &Cooldown::default());
         let short = |served: Vec<f64>| problem.demands.iter().zip(served).map(|(demand, served)| demand.rps - served).sum();
         let shortfall_rps: f64 = max_min::served(&problem).map_or(0.0, short);
         let shortfall_rps = if shortfall_rps > NEGLIGIBLE_RPS { shortfall_rps } else { 0.0 };

@@ -1,8 +1,9 @@
 //! From held weights to new ones without overfilling an engine on the way. Pure.
 //!
-//! Data planes pull a snapshot each when it suits them. Until all have, any of them may still send by the old weights, or already by the
-//! new ones: the most that an engine can get is the sum of the larger of the two flows. It has to fit what the ready replicas can take;
-//! the headroom is there for just such moments. docs/model.md, section 7.
+//! Data planes pull a snapshot each when it suits them. Until all have, any of them may still send
+//! by the old weights, or already by the new ones: the most that an engine can get is the sum of
+//! the larger of the two flows. It has to fit what the ready replicas can take; the headroom is
+//! there for just such moments. docs/model.md, section 7.
 
 use crate::model::{EngineId, Fleet};
 
@@ -17,7 +18,8 @@ const LEAST_WEIGHT: f64 = 1e-9;
 /// How far one may go at once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Passage {
-    /// Largest share of the way that overfills nothing while some have gone it and some have not, 0 to 1.
+    /// Largest share of the way that overfills nothing while some have gone it and some have not, 0
+    /// to 1.
     pub frac: f64,
     /// The engine that is in the way; `None` if the whole way is free.
     pub engine: Option<EngineId>,
@@ -33,7 +35,8 @@ struct Between {
 
 /// How much of the way from `held` to `next` is free. Both must be legal for `inputs`.
 ///
-/// With `x` going from `k` to `k + frac (x - k)` the larger of both is `k + frac max(0, x - k)`, so each engine has one equation.
+/// With `x` going from `k` to `k + frac (x - k)` the larger of both is `k + frac max(0, x - k)`, so
+/// each engine has one equation.
 pub fn passage(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], next: &[RouteWeights]) -> Passage {
     let mut work = vec![Between::default(); fleet.engines.len()];
     let mut memory = work.clone();
@@ -61,7 +64,8 @@ pub fn passage(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], next: &[Ro
     found
 }
 
-/// The weights `frac` of the way from `held` to `next`; legal if both are, since every rule but shed's reason is convex in flows.
+/// The weights `frac` of the way from `held` to `next`; legal if both are, since every rule but
+/// shed's reason is convex in flows.
 pub fn towards(fleet: &Fleet, held: &[RouteWeights], next: &[RouteWeights], frac: f64) -> Vec<RouteWeights> {
     let blend = |(before, after): (Option<&RouteWeights>, &RouteWeights)| {
         let flows: Vec<(EngineId, f64)> =

@@ -15,11 +15,13 @@ use crate::plan::{Inputs, Plan};
 const FORMS: &str = "engine.NAME.replicas=N, cluster.NAME.demand_rps.CLASS=VALUE, rtt_ms.REGION.REGION=VALUE or control.headroom=FRACTION, \
                      where VALUE is a number, +N, -N, +N% or -N%";
 
-/// Differences of weights, loads and shed below these are not worth a line: a hundredth of a percent, a hundredth of a request/s.
+/// Differences of weights, loads and shed below these are not worth a line: a hundredth of a
+/// percent, a hundredth of a request/s.
 const WEIGHT_SHOWN: f64 = 1e-4;
 const RPS_SHOWN: f64 = 1e-2;
 
-/// A change of one input, as it is written on a command line: `engine.e2.replicas=0`, `cluster.b.demand_rps.chat=+20%`.
+/// A change of one input, as it is written on a command line: `engine.e2.replicas=0`,
+/// `cluster.b.demand_rps.chat=+20%`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     text: String,
@@ -79,7 +81,8 @@ impl fmt::Display for Change {
 impl Change {
     /// Makes the change.
     ///
-    /// Errors: a name that the fleet does not have, or a value out of range; the inputs are then as they were.
+    /// Errors: a name that the fleet does not have, or a value out of range; the inputs are then as
+    /// they were.
     pub fn apply(&self, fleet: &Fleet, inputs: &mut Inputs) -> Result<(), ChangeError> {
         let key = self.key.as_str();
         if let Some(name) = key.strip_prefix("engine.").and_then(|rest| rest.strip_suffix(".replicas")) {
@@ -156,7 +159,8 @@ impl Value {
     }
 }
 
-/// Two plans and what differs, as `ilb solve --what-if … --json` prints them. Units: requests/s, ms, shares of 1.
+/// Two plans and what differs, as `ilb solve --what-if … --json` prints them. Units: requests/s,
+/// ms, shares of 1.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     pub changes: Vec<String>,

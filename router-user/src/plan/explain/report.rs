@@ -11,7 +11,8 @@ use crate::plan::explain::shed::shed_bill;
 use crate::plan::load::Load;
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, Plan, Status};
 
-/// Share by which a mean round trip may be above its budget: what the solver's own tolerance makes of it.
+/// Share by which a mean round trip may be above its budget: what the solver's own tolerance makes
+/// of it.
 const BUDGET_TOLERANCE: f64 = 1e-4;
 
 /// A plan in names, as `ilb solve --json` prints it. Units: requests/s, ms, shares of 1.
@@ -29,7 +30,8 @@ pub struct Solution {
     /// What is refused, why, and what would remove it, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shed_bill: Vec<String>,
-    /// Clusters whose mean round trip is above their budget, because less would shed requests, or move too many at once.
+    /// Clusters whose mean round trip is above their budget, because less would shed requests, or
+    /// move too many at once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub detours: Vec<DetourRow>,
     /// What the loss of each region would mean.
@@ -204,7 +206,8 @@ pub fn detours(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Vec<DetourRow> {
     fleet.cluster_ids().filter_map(row).collect()
 }
 
-/// The table form of a plan. `nearest` is what nearest-only routing would give under the same inputs.
+/// The table form of a plan. `nearest` is what nearest-only routing would give under the same
+/// inputs.
 pub fn table(fleet: &Fleet, inputs: &Inputs, plan: &Plan, nearest: &crate::plan::Evaluation) -> String {
     let solution = solution(fleet, inputs, plan);
     let mut text = String::new();

@@ -8,10 +8,11 @@ use crate::plan::{Inputs, Plan, ROUNDING_FRAC, Route};
 /// Engines that one sentence names.
 const NAMED: usize = 3;
 
-/// One sentence for each (cluster, class) that is refused requests, largest first; empty when nothing is.
+/// One sentence for each (cluster, class) that is refused requests, largest first; empty when
+/// nothing is.
 ///
-/// The amount that would remove it is the demand refused of every class that this engine may serve and that is served no later: with
-/// so much more of that engine all of them fit.
+/// The amount that would remove it is the demand refused of every class that this engine may serve
+/// and that is served no later: with so much more of that engine all of them fit.
 pub fn shed_bill(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Vec<String> {
     let mut routes: Vec<&Route> = plan.routes.iter().filter(|route| route.shed_rps > 0.0).collect();
     routes.sort_by(|a, b| b.shed_rps.total_cmp(&a.shed_rps));
@@ -61,7 +62,8 @@ fn sentence(fleet: &Fleet, (inputs, plan): (&Inputs, &Plan), shed: &[&Route], ro
     if best.is_empty() {
         return format!("{amount}; no other engine may serve it");
     }
-    // What is refused are requests, what an engine lacks is load: the two differ where requests are unlike those of its profile.
+    // What is refused are requests, what an engine lacks is load: the two differ where requests are
+    // unlike those of its profile.
     let is_alike = shed.iter().all(|other| fleet.classes[other.class.index()].work == 1.0);
     let unit = if is_alike { "more requests/s" } else { "more reference requests/s (those of its profile)" };
     format!("{amount}; {} {unit} of {} would remove it", rate(least), names(fleet, &best, "or"))

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::plan::explain::report::{ONE_MIX_EACH, gap_percent};
-use crate::plan::explain::weights::{EngineExplanation, Explanation, Hold, PriceLimit, Reason, RouteExplanation};
+use crate::plan::explain::weights::{EngineExplanation, Explanation, Hold, PriceLimit, RouteExplanation, WeightReason};
 use crate::plan::wording::rate;
 
 const PREFACE: &str = "\
@@ -67,9 +67,9 @@ impl RouteExplanation {
             write!(f, "{:>6} %  {:>8}    ", "0", "")?;
         }
         match (&row.reason, row.terms) {
-            (Reason::NotEligible { why }, _) => writeln!(f, "not eligible: {why}")?,
-            (Reason::Pinned, None) => writeln!(f, "set by an operator, but none of its replicas can take requests")?,
-            (Reason::NotReady, _) | (_, None) => writeln!(f, "not ready: none of its replicas can take requests")?,
+            (WeightReason::NotEligible { why }, _) => writeln!(f, "not eligible: {why}")?,
+            (WeightReason::Pinned, None) => writeln!(f, "set by an operator, but none of its replicas can take requests")?,
+            (WeightReason::NotReady, _) | (_, None) => writeln!(f, "not ready: none of its replicas can take requests")?,
             (reason, Some(terms)) => {
                 write!(f, "{:.1} network + {:.1} own time", terms.network_ms, terms.own_latency_ms)?;
                 write!(f, " {} {:.1} delay to others", sign(terms.externality_ms), terms.externality_ms.abs())?;
@@ -137,22 +137,22 @@ fn sign(value: f64) -> char {
     if value < 0.0 { '-' } else { '+' }
 }
 
-fn sentence(reason: &Reason) -> String {
+fn sentence(reason: &WeightReason) -> String {
     match reason {
-        Reason::AtPrice => ", the price: used".to_owned(),
-        Reason::Hurried { by_ms } => format!(": {by_ms:.1} ms from the price, in a plan made without the solver"),
-        Reason::Pinned => ": the weights were set by an operator".to_owned(),
-        Reason::CheapestForFirst => ": no demand yet; a first request costs least here".to_owned(),
-        Reason::AllShed => ": all is shed; what comes through all the same goes here".to_owned(),
-        Reason::Dearer { by_ms } => format!(": dearer by {by_ms:.1} ms"),
-        Reason::NotWorthMoving { saves_ms, price_ms } => {
+        WeightReason::AtPrice => ", the price: used".to_owned(),
+        WeightReason::Hurried { by_ms } => format!(": {by_ms:.1} ms from the price, in a plan made without the solver"),
+        WeightReason::Pinned => ": the weights were set by an operator".to_owned(),
+        WeightReason::CheapestForFirst => ": no demand yet; a first request costs least here".to_owned(),
+        WeightReason::AllShed => ": all is shed; what comes through all the same goes here".to_owned(),
+        WeightReason::Dearer { by_ms } => format!(": dearer by {by_ms:.1} ms"),
+        WeightReason::NotWorthMoving { saves_ms, price_ms } => {
             format!(": would save {saves_ms:.1} ms, and moving there costs {price_ms:.1} ms")
         }
-        Reason::NotNeeded => ": as cheap as what is used, and not needed".to_owned(),
-        Reason::Unresolved { by_ms } => format!(": cheaper by {by_ms:.1} ms, too little to be worth another round"),
-        Reason::FilledByPins => ": pins of others take all of it".to_owned(),
-        Reason::Sliver => ": cheaper, but for too small a share to be worth it".to_owned(),
-        Reason::NotEligible { why } => format!(": not eligible: {why}"),
-        Reason::NotReady => ": not ready".to_owned(),
+        WeightReason::NotNeeded => ": as cheap as what is used, and not needed".to_owned(),
+        WeightReason::Unresolved { by_ms } => format!(": cheaper by {by_ms:.1} ms, too little to be worth another round"),
+        WeightReason::FilledByPins => ": pins of others take all of it".to_owned(),
+        WeightReason::Sliver => ": cheaper, but for too small a share to be worth it".to_owned(),
+        WeightReason::NotEligible { why } => format!(": not eligible: {why}"),
+        WeightReason::NotReady => ": not ready".to_owned(),
     }
 }

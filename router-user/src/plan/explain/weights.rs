@@ -1,7 +1,8 @@
 //! Why every weight is what it is, and why every other engine got nothing.
 //!
-//! At the optimum all engines that a (cluster, class) uses cost the same at the margin, its price, and every other engine costs more.
-//! So each weight is explained by a sum of five terms that comes to the price, and each zero by a mask or by the amount it is dearer.
+//! At the optimum all engines that a (cluster, class) uses cost the same at the margin, its price,
+//! and every other engine costs more. So each weight is explained by a sum of five terms that comes
+//! to the price, and each zero by a mask or by the amount it is dearer.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,8 @@ pub struct Explanation {
     /// Mean latency of a served request, in ms: the objective where no class has weights.
     pub latency_ms: f64,
     pub gap_frac: f64,
-    /// Whether the gap holds only as long as each engine keeps its mix of classes, as where classes differ in more than work.
+    /// Whether the gap holds only as long as each engine keeps its mix of classes, as where classes
+    /// differ in more than work.
     #[serde(default)]
     pub is_mix_frozen: bool,
     pub routes: Vec<RouteExplanation>,
@@ -37,12 +39,14 @@ pub struct RouteExplanation {
     pub shed_rps: f64,
     /// What one more request would cost, in ms.
     pub price_ms: f64,
-    /// Whether that request would have to be shed, so that the price is set by priority and not by latency.
+    /// Whether that request would have to be shed, so that the price is set by priority and not by
+    /// latency.
     pub is_price_of_shed: bool,
     /// The limit that sets the price, if it is one.
     #[serde(default)]
     pub limit: Option<PriceLimit>,
-    /// The unit of an engine's load: `requests/s`, or `reference requests/s` where classes are other than those of profiles.
+    /// The unit of an engine's load: `requests/s`, or `reference requests/s` where classes are
+    /// other than those of profiles.
     #[serde(default)]
     pub load_unit: String,
     /// Used engines first, by weight, then the rest, the cheapest first.
@@ -69,14 +73,16 @@ pub struct EngineExplanation {
     pub engine: String,
     pub weight: f64,
     pub rps: f64,
-    pub reason: Reason,
+    pub reason: WeightReason,
     /// The terms of the delivered marginal cost; none for an engine that cannot serve the class.
     pub terms: Option<Terms>,
     /// Their sum, in ms.
     pub delivered_ms: Option<f64>,
-    /// That sum less the price of the (cluster, class), in ms: 0 for what is used, at least 0 for what is not.
+    /// That sum less the price of the (cluster, class), in ms: 0 for what is used, at least 0 for
+    /// what is not.
     pub dearer_ms: Option<f64>,
-    /// What keeps the engine's load from growing, if it is one thing; otherwise the balance of prices does.
+    /// What keeps the engine's load from growing, if it is one thing; otherwise the balance of
+    /// prices does.
     pub held_by: Option<Hold>,
     /// The other clusters and classes that load the engine, largest first.
     pub shared_with: Vec<Share>,
@@ -95,11 +101,13 @@ pub struct Terms {
     pub capacity_ms: f64,
     /// What it costs because the engine's KV memory is full.
     pub memory_ms: f64,
-    /// What it costs, or saves, because its round trip is above, or below, the mean that its cluster has as a budget.
+    /// What it costs, or saves, because its round trip is above, or below, the mean that its
+    /// cluster has as a budget.
     pub detour_ms: f64,
-    /// What it costs because requests that went elsewhere before lose their caches. At an engine that gets exactly what the held
-    /// weights send it, anything from nothing (one request less would free nothing) to the whole price of moving (one more would
-    /// have to move) is consistent: the part that its price has room for.
+    /// What it costs because requests that went elsewhere before lose their caches. At an engine
+    /// that gets exactly what the held weights send it, anything from nothing (one request less
+    /// would free nothing) to the whole price of moving (one more would have to move) is
+    /// consistent: the part that its price has room for.
     pub churn_ms: f64,
 }
 
@@ -111,7 +119,8 @@ pub enum Hold {
     Capacity { at_rps: f64 },
     /// The KV caches of its requests fill its memory.
     Memory { at_rps: f64 },
-    /// Its latency grows faster from here on: beyond, a request costs this much more than the price it has now.
+    /// Its latency grows faster from here on: beyond, a request costs this much more than the price
+    /// it has now.
     Knee { at_rps: f64, more_ms: f64 },
     /// It has what the held weights send it: neither more nor less is worth the price of moving.
     Held { at_rps: f64, price_ms: f64 },
@@ -127,16 +136,19 @@ pub struct Share {
 /// Why an engine has its weight, or none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Reason {
+pub enum WeightReason {
     /// Used: it delivers at the price.
     AtPrice,
-    /// Used though it costs this much more than the cheapest: the plan was made in a hurry, without the solver.
+    /// Used though it costs this much more than the cheapest: the plan was made in a hurry, without
+    /// the solver.
     Hurried { by_ms: f64 },
     /// An operator set the weight, or set others and so left none.
     Pinned,
-    /// The class has no demand here: the first request would go to the cheapest engine, which is this one.
+    /// The class has no demand here: the first request would go to the cheapest engine, which is
+    /// this one.
     CheapestForFirst,
-    /// All demand is shed, being worth less than what the engines serve; should any come through, it goes where it costs least.
+    /// All demand is shed, being worth less than what the engines serve; should any come through,
+    /// it goes where it costs least.
     AllShed,
     /// Eligible, but dearer than what is used.
     Dearer { by_ms: f64 },
@@ -144,7 +156,8 @@ pub enum Reason {
     NotWorthMoving { saves_ms: f64, price_ms: f64 },
     /// Eligible and as cheap as what is used: the amounts happen to fit without it.
     NotNeeded,
-    /// Cheaper than what is used, by less than the rounds of the optimiser resolved before they ended; the plan's gap bounds the loss.
+    /// Cheaper than what is used, by less than the rounds of the optimiser resolved before they
+    /// ended; the plan's gap bounds the loss.
     Unresolved { by_ms: f64 },
     /// Pins of others take all it may be given.
     FilledByPins,
@@ -197,8 +210,9 @@ pub fn explain_routes(fleet: &Fleet, inputs: &Inputs, plan: &Plan, wanted: impl 
     }
 }
 
-/// How many weights above `least_weight`, and eligible zeros, have no reason whose terms come to the price within
-/// [`TERM_TOLERANCE_MS`]. Engines that were planned as one are asked once. What a controller can afford to ask of every plan.
+/// How many weights above `least_weight`, and eligible zeros, have no reason whose terms come to
+/// the price within [`TERM_TOLERANCE_MS`]. Engines that were planned as one are asked once. What a
+/// controller can afford to ask of every plan.
 pub fn unexplained(fleet: &Fleet, inputs: &Inputs, plan: &Plan, least_weight: f64) -> usize {
     let pools: Vec<&EngineLoad> = plan.engines.iter().filter(|load| load.pool == load.engine).collect();
     let usable_of: Vec<Vec<&EngineLoad>> = fleet
@@ -255,7 +269,8 @@ fn explain_route(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route) -> 
     }
 }
 
-/// The limit that sets the price of a route, by the largest part of what its cheapest engine charges; `None` where latency alone does.
+/// The limit that sets the price of a route, by the largest part of what its cheapest engine
+/// charges; `None` where latency alone does.
 fn price_limit(plan: &Plan, route: &Route, work: f64, engines: &[EngineExplanation]) -> Option<PriceLimit> {
     if route.shed_rps <= 0.0 && route.price_ms <= plan.price_limit_ms * work {
         return None;
@@ -281,24 +296,24 @@ fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, lo
     let dearer_ms = delivered_ms.map(|delivered| delivered - route.price_ms);
     let churn_ms = terms.map_or(0.0, |terms| terms.churn_ms);
     let reason = match usable {
-        _ if route.is_pinned && weight > 0.0 => Reason::Pinned,
+        _ if route.is_pinned && weight > 0.0 => WeightReason::Pinned,
         Err(reason) => reason,
-        Ok(()) if route.is_pinned => Reason::Pinned,
-        Ok(()) if weight == 0.0 && load.is_filled_by_pins() => Reason::FilledByPins,
-        Ok(()) if weight > 0.0 && route.demand_rps <= NEGLIGIBLE_RPS => Reason::CheapestForFirst,
-        Ok(()) if weight > 0.0 && rps <= NEGLIGIBLE_RPS => Reason::AllShed,
+        Ok(()) if route.is_pinned => WeightReason::Pinned,
+        Ok(()) if weight == 0.0 && load.is_filled_by_pins() => WeightReason::FilledByPins,
+        Ok(()) if weight > 0.0 && route.demand_rps <= NEGLIGIBLE_RPS => WeightReason::CheapestForFirst,
+        Ok(()) if weight > 0.0 && rps <= NEGLIGIBLE_RPS => WeightReason::AllShed,
         Ok(()) if weight > 0.0 => match dearer_ms {
-            Some(by_ms) if plan.is_greedy && by_ms.abs() > TERM_TOLERANCE_MS => Reason::Hurried { by_ms },
-            _ => Reason::AtPrice,
+            Some(by_ms) if plan.is_greedy && by_ms.abs() > TERM_TOLERANCE_MS => WeightReason::Hurried { by_ms },
+            _ => WeightReason::AtPrice,
         },
         Ok(()) => match dearer_ms {
             Some(by_ms) if by_ms > TERM_TOLERANCE_MS && churn_ms - by_ms > TERM_TOLERANCE_MS => {
-                Reason::NotWorthMoving { saves_ms: churn_ms - by_ms, price_ms: churn_ms }
+                WeightReason::NotWorthMoving { saves_ms: churn_ms - by_ms, price_ms: churn_ms }
             }
-            Some(by_ms) if by_ms > TERM_TOLERANCE_MS => Reason::Dearer { by_ms },
-            Some(by_ms) if by_ms < -TERM_TOLERANCE_MS && route.pruned.contains(&load.engine) => Reason::Sliver,
-            Some(by_ms) if by_ms < -TERM_TOLERANCE_MS => Reason::Unresolved { by_ms: -by_ms },
-            _ => Reason::NotNeeded,
+            Some(by_ms) if by_ms > TERM_TOLERANCE_MS => WeightReason::Dearer { by_ms },
+            Some(by_ms) if by_ms < -TERM_TOLERANCE_MS && route.pruned.contains(&load.engine) => WeightReason::Sliver,
+            Some(by_ms) if by_ms < -TERM_TOLERANCE_MS => WeightReason::Unresolved { by_ms: -by_ms },
+            _ => WeightReason::NotNeeded,
         },
     };
     let shared_with = if weight > 0.0 { shared_with(fleet, plan, route, load.engine) } else { Vec::new() };
@@ -345,7 +360,8 @@ fn keeps(route: &Route, engine: EngineId, rps: f64) -> Keeps {
     }
 }
 
-/// Splits the marginal cost of one more request into its terms. They add up to what the plan priced it at, exactly.
+/// Splits the marginal cost of one more request into its terms. They add up to what the plan priced
+/// it at, exactly.
 fn terms(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps: f64) -> Terms {
     let class = &fleet.classes[route.class.index()];
     let request = Load::of(class);
@@ -373,12 +389,12 @@ fn terms(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps: 
     }
 }
 
-fn usable(fleet: &Fleet, inputs: &Inputs, cluster: ClusterId, class: ClassId, engine: EngineId) -> Result<(), Reason> {
+fn usable(fleet: &Fleet, inputs: &Inputs, cluster: ClusterId, class: ClassId, engine: EngineId) -> Result<(), WeightReason> {
     if let Some(why) = inputs.ineligible(fleet, cluster, class, engine) {
-        return Err(Reason::NotEligible { why: why.to_string() });
+        return Err(WeightReason::NotEligible { why: why.to_string() });
     }
     if inputs.ready[engine.index()] == 0 {
-        return Err(Reason::NotReady);
+        return Err(WeightReason::NotReady);
     }
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! Weights that have just moved are left alone for a while. Pure.
 //!
-//! Demand wanders and comes back, and a plan that follows it there and back moves the same conversations twice for nothing: two
-//! prefills, and weights that nobody can read. So a (cluster, class) that has just moved rests: for the next plans its requests pay a
-//! multiple of the price of moving. It is a price like every other, in ms, so that what is worth more moves all the same, and nothing
-//! that has to move is kept from it. Where a plan would nevertheless turn a weight back that has just moved, it says so, and the planner
-//! asks more of it. What is remembered is lost with the process; then a weight may once turn round early.
+//! Demand wanders and comes back, and a plan that follows it there and back moves the same
+//! conversations twice for nothing: two prefills, and weights that nobody can read. So a (cluster,
+//! class) that has just moved rests: for the next plans its requests pay a multiple of the price of
+//! moving. It is a price like every other, in ms, so that what is worth more moves all the same,
+//! and nothing that has to move is kept from it. Where a plan would nevertheless turn a weight back
+//! that has just moved, it says so, and the planner asks more of it. What is remembered is lost
+//! with the process; then a weight may once turn round early.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,8 +17,9 @@ use crate::plan::RouteWeights;
 /// Plans for which a route rests: about as long as a deviation of demand lasts.
 const REST_PLANS: u8 = 10;
 
-/// Times the price of moving that requests of a route pay which rests: most of what noise of demand is worth is less, and what follows
-/// from a loss of engines is more. docs/model.md, section 8, has what it does.
+/// Times the price of moving that requests of a route pay which rests: most of what noise of demand
+/// is worth is less, and what follows from a loss of engines is more. docs/model.md, section 8, has
+/// what it does.
 const REST_FACTOR: f64 = 50.0;
 
 /// Change of a weight that counts as a move: half of what anybody would call a change of direction.
@@ -25,9 +28,10 @@ const MOVE_FRAC: f64 = 0.005;
 /// Change of a weight that is a change of direction if it goes back.
 const TURN_FRAC: f64 = 0.01;
 
-/// A weight that a plan would turn back although it went the other way within the last [`REST_PLANS`] plans.
+/// A weight that a plan would turn back although it went the other way within the last
+/// [`REST_PLANS`] plans.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Turn {
+pub struct Reversal {
     pub cluster: ClusterId,
     pub class: ClassId,
     pub engine: EngineId,
@@ -37,7 +41,7 @@ pub struct Turn {
 
 /// What rests, seen in the weights in force from plan to plan.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct Cooldown {
     held: Vec<RouteWeights>,
     /// What was in force before it.
     before: Vec<RouteWeights>,
@@ -47,7 +51,7 @@ pub(crate) struct Rest {
     moves: VecDeque<BTreeMap<(ClusterId, ClassId, EngineId), f64>>,
 }
 
-impl Rest {
+impl Cooldown {
     /// One more plan is to be made, from the `held` weights.
     pub(crate) fn observe(&mut self, held: Option<&[RouteWeights]>) {
         self.left.retain(|_, left| {
@@ -62,7 +66,8 @@ impl Rest {
         if self.held == held {
             return;
         }
-        // A move that was undone as a whole, as when a trial fails or an operator goes back, was none.
+        // A move that was undone as a whole, as when a trial fails or an operator goes back, was
+        // none.
         let is_undone = self.before == held;
         let before: BTreeMap<_, &RouteWeights> = self.held.iter().map(|route| ((route.cluster, route.class), route)).collect();
         let mut moves = BTreeMap::new();
@@ -88,8 +93,9 @@ impl Rest {
         self.before = std::mem::replace(&mut self.held, held.to_vec());
     }
 
-    /// The largest change of direction that `next` would make of the weights in force; `None` if it makes none.
-    pub(crate) fn turn(&self, next: &[RouteWeights]) -> Option<Turn> {
+    /// The largest change of direction that `next` would make of the weights in force; `None` if it
+    /// makes none.
+    pub(crate) fn turn(&self, next: &[RouteWeights]) -> Option<Reversal> {
         if self.moves.iter().all(BTreeMap::is_empty) {
             return None;
         }
@@ -101,7 +107,7 @@ impl Rest {
                 let key = (route.cluster, route.class, engine);
                 self.moves.iter().any(|moves| moves.get(&key).is_some_and(|before| before.signum() != by.signum()))
             });
-            back.map(|(engine, by)| Turn { cluster: route.cluster, class: route.class, engine, by })
+            back.map(|(engine, by)| Reversal { cluster: route.cluster, class: route.class, engine, by })
         });
         turns.max_by(|a, b| a.by.abs().total_cmp(&b.by.abs()))
     }
@@ -112,7 +118,8 @@ impl Rest {
     }
 }
 
-/// Largest change of a weight between two routes of one (cluster, class), as a share of what is served.
+/// Largest change of a weight between two routes of one (cluster, class), as a share of what is
+/// served.
 fn largest_change(old: &RouteWeights, new: &RouteWeights) -> f64 {
     old.changes_to(new).map(|(_, by)| by.abs()).fold(0.0, f64::max)
 }
@@ -131,8 +138,8 @@ mod tests {
             weights: vec![(EngineId(0), share), (EngineId(1), 1.0 - share)],
         };
         let (before, after) = ([route(0, 0.5), route(1, 0.5)], [route(0, 0.52), route(1, 0.504)]);
-        let mut rest = Rest::default();
-        let factors = |rest: &Rest| [0, 1].map(|class| rest.factor(ClusterId(0), ClassId(class)));
+        let mut rest = Cooldown::default();
+        let factors = |rest: &Cooldown| [0, 1].map(|class| rest.factor(ClusterId(0), ClassId(class)));
         rest.observe(None);
         rest.observe(Some(&before));
         assert_eq!(factors(&rest), [1.0, 1.0], "what is first in force has not moved");
@@ -155,7 +162,7 @@ mod tests {
             shed_frac: 0.0,
             weights: vec![(EngineId(0), share), (EngineId(1), 1.0 - share)],
         };
-        let mut rest = Rest::default();
+        let mut rest = Cooldown::default();
         rest.observe(Some(&[route(0.5)]));
         rest.observe(Some(&[route(0.53)]));
         assert_eq!(rest.turn(&[route(0.56)]), None, "onwards");

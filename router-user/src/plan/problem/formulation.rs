@@ -1,16 +1,18 @@
-//! The fleet and its inputs as demands, pools and what may flow between them. Pure: it knows no solver.
+//! The fleet and its inputs as demands, pools and what may flow between them. Pure: it knows no
+//! solver.
 //!
-//! docs/model.md, section 3. Everything is laid out in the order of names, never of indices, so that neither the order of a file nor
-//! a new entry in it decides between equal plans.
+//! docs/model.md, section 3. Everything is laid out in the order of names, never of indices, so
+//! that neither the order of a file nor a new entry in it decides between equal plans.
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
 use crate::plan::load::Load;
-use crate::plan::problem::cooldown::Rest;
+use crate::plan::problem::cooldown::Cooldown;
 use crate::plan::problem::pools::{Pool, pools};
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, RouteWeights};
 
-/// Largest cost, in ms, that the order of names adds to a flow: far below any latency, so that it only decides between equals.
+/// Largest cost, in ms, that the order of names adds to a flow: far below any latency, so that it
+/// only decides between equals.
 const TIE_MS: f64 = 1e-3;
 
 /// A (cluster, class) with demand that the program distributes.
@@ -24,7 +26,8 @@ pub(crate) struct Demand {
     /// Part of it that no plan can serve, decided before the program.
     pub(crate) shed_rps: f64,
     pub(crate) shed_price_ms: f64,
-    /// Most that the program may shed beyond that, in requests/s; infinite unless it is known what can be served.
+    /// Most that the program may shed beyond that, in requests/s; infinite unless it is known what
+    /// can be served.
     pub(crate) shed_most_rps: f64,
     /// 0 is served first.
     pub(crate) priority: u8,
@@ -36,7 +39,7 @@ pub(crate) struct Demand {
 
 /// A flow the program may choose: a demand to an eligible, ready pool.
 #[derive(Clone, Debug)]
-pub(crate) struct Arc {
+pub(crate) struct Edge {
     /// Index into [`Problem::demands`].
     pub(crate) demand: usize,
     /// Index into [`Problem::pools`].
@@ -64,7 +67,7 @@ pub(crate) struct Budget {
 #[derive(Clone, Debug)]
 pub(crate) struct Problem<'a> {
     pub(crate) demands: Vec<Demand>,
-    pub(crate) arcs: Vec<Arc>,
+    pub(crate) edges: Vec<Edge>,
     pub(crate) pools: Vec<Pool<'a>>,
     /// No price that latency alone makes is above this, in ms per unit of work.
     pub(crate) price_limit_ms: f64,
@@ -74,8 +77,9 @@ pub(crate) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// The whole fleet. `held` are the weights in force, if any: what is not moved from them costs nothing extra.
-    pub(crate) fn new(fleet: &'a Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, rest: &Rest) -> Self {
+    /// The whole fleet. `held` are the weights in force, if any: what is not moved from them costs
+    /// nothing extra.
+    pub(crate) fn new(fleet: &'a Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, rest: &Cooldown) -> Self {
         let pinned = pinned(fleet, inputs);
         let pools = pools(fleet, inputs, &pinned);
         let mut pool_of = vec![0; fleet.engines.len()];
@@ -89,7 +93,8 @@ impl<'a> Problem<'a> {
             held_of[route.cluster.index() * fleet.classes.len() + route.class.index()] = Some(route);
         }
         let class_order = by_name(fleet.class_ids(), |class| &fleet.classes[class.index()].name);
-        // Eligibility is the same for all members of a pool; but for distance, for all clusters too.
+        // Eligibility is the same for all members of a pool; but for distance, for all clusters
+        // too.
         let usable_of: Vec<Vec<usize>> = fleet
             .class_ids()
             .map(|class| {
@@ -97,7 +102,7 @@ impl<'a> Problem<'a> {
                 (0..pools.len()).filter(usable).collect()
             })
             .collect();
-        let (mut demands, mut arcs, mut budgets) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut demands, mut edges, mut budgets) = (Vec::new(), Vec::new(), Vec::new());
         let mut kept_rps = vec![0.0; pools.len()];
         for cluster in by_name(fleet.cluster_ids(), |cluster| &fleet.clusters[cluster.index()].name) {
             let budget_ms = fleet.clusters[cluster.index()].detour_budget_ms;
@@ -124,7 +129,7 @@ impl<'a> Problem<'a> {
                         continue;
                     }
                     let tie_ms = TIE_MS * pool as f64 / pools.len() as f64;
-                    arcs.push(Arc {
+                    edges.push(Edge {
                         demand: demands.len(),
                         pool,
                         rtt_ms,
@@ -149,16 +154,18 @@ impl<'a> Problem<'a> {
                 });
             }
         }
-        let mut problem = Self { demands, arcs, pools, price_limit_ms: 0.0, budgets, move_limit_rps: None };
+        let mut problem = Self { demands, edges, pools, price_limit_ms: 0.0, budgets, move_limit_rps: None };
         problem.price_shed();
         problem
     }
 
-    /// Prices shed so high that capacity alone forces it, and the more the earlier a class is served.
+    /// Prices shed so high that capacity alone forces it, and the more the earlier a class is
+    /// served.
     ///
-    /// In units of work: serving one more can at worst push flows along a chain of engines that visits each demand and each engine once, and
-    /// ends where there is room; no such chain costs more than the limit. So a price above it never sheds early, and as large a
-    /// difference between priorities never sheds the wrong one: the exact penalty of docs/model.md, section 4.
+    /// In units of work: serving one more can at worst push flows along a chain of engines that
+    /// visits each demand and each engine once, and ends where there is room; no such chain costs
+    /// more than the limit. So a price above it never sheds early, and as large a difference
+    /// between priorities never sheds the wrong one: the exact penalty of docs/model.md, section 4.
     fn price_shed(&mut self) {
         let links = self.demands.len().min(self.pools.len()) as f64;
         // Pinned requests are not in the program, but slowing them down is part of what it pays.
@@ -175,8 +182,8 @@ impl<'a> Problem<'a> {
             dearest = dearest.max(pool.cost.marginal_ms(full, most));
             spread = spread.max(pool.cost.cost_ms(full, most.beyond(least)));
         }
-        let per_work = |arc: &Arc| (arc.cost_ms + arc.move_ms) / self.demands[arc.demand].request.work;
-        let farthest = self.arcs.iter().map(per_work).fold(0.0, f64::max);
+        let per_work = |edge: &Edge| (edge.cost_ms + edge.move_ms) / self.demands[edge.demand].request.work;
+        let farthest = self.edges.iter().map(per_work).fold(0.0, f64::max);
         self.price_limit_ms = dearest + spread + (links + 1.0) * (farthest + spread) + 1.0;
         let mut priorities: Vec<u8> = self.demands.iter().map(|demand| demand.priority).collect();
         priorities.sort_unstable();
@@ -190,9 +197,9 @@ impl<'a> Problem<'a> {
     /// Lets budgets be exceeded as far as the held weights do: what may not be moved may stay.
     pub(crate) fn admit_held(&mut self) {
         let mut excess = vec![0.0; self.budgets.len()];
-        for arc in &self.arcs {
-            if let Some(budget) = self.demands[arc.demand].budget {
-                excess[budget] += arc.kept_rps * self.detour(arc);
+        for edge in &self.edges {
+            if let Some(budget) = self.demands[edge.demand].budget {
+                excess[budget] += edge.kept_rps * self.detour(edge);
             }
         }
         for (budget, held) in self.budgets.iter_mut().zip(excess) {
@@ -200,17 +207,19 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The problem as the independent problems it consists of: what no flow connects cannot change each other's answer.
+    /// The problem as the independent problems it consists of: what no flow connects cannot change
+    /// each other's answer.
     ///
-    /// Shape: each demand and each pool is in exactly one of them, in the order it has here; what no flow touches comes last.
+    /// Shape: each demand and each pool is in exactly one of them, in the order it has here; what
+    /// no flow touches comes last.
     pub(crate) fn components(self) -> Vec<Self> {
         let mut root: Vec<usize> = (0..self.pools.len()).collect();
         let mut first_pool = vec![None; self.demands.len()];
-        for arc in &self.arcs {
-            match first_pool[arc.demand] {
-                None => first_pool[arc.demand] = Some(arc.pool),
+        for edge in &self.edges {
+            match first_pool[edge.demand] {
+                None => first_pool[edge.demand] = Some(edge.pool),
                 Some(other) => {
-                    let (a, b) = (find(&mut root, other), find(&mut root, arc.pool));
+                    let (a, b) = (find(&mut root, other), find(&mut root, edge.pool));
                     root[a.max(b)] = a.min(b);
                 }
             }
@@ -228,7 +237,7 @@ impl<'a> Problem<'a> {
             }
         }
         let mut is_used = vec![false; self.pools.len()];
-        self.arcs.iter().for_each(|arc| is_used[arc.pool] = true);
+        self.edges.iter().for_each(|edge| is_used[edge.pool] = true);
         // The last part takes what has no flow: pools without demand, demands without a pool.
         let mut part_of_root = vec![usize::MAX; self.pools.len()];
         let mut count = 0;
@@ -241,7 +250,7 @@ impl<'a> Problem<'a> {
         }
         let empty = || Self {
             demands: Vec::new(),
-            arcs: Vec::new(),
+            edges: Vec::new(),
             pools: Vec::new(),
             price_limit_ms: self.price_limit_ms,
             budgets: Vec::new(),
@@ -267,9 +276,9 @@ impl<'a> Problem<'a> {
             });
             parts[part].demands.push(Demand { budget, ..demand });
         }
-        for arc in self.arcs {
-            let ((part, demand), (_, pool)) = (demand_at[arc.demand], pool_at[arc.pool]);
-            parts[part].arcs.push(Arc { demand, pool, ..arc });
+        for edge in self.edges {
+            let ((part, demand), (_, pool)) = (demand_at[edge.demand], pool_at[edge.pool]);
+            parts[part].edges.push(Edge { demand, pool, ..edge });
         }
         parts.retain(|part| !part.demands.is_empty() || !part.pools.is_empty());
         parts

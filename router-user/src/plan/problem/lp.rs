@@ -1,13 +1,16 @@
-//! A problem at a frame as a linear program, and its solution read back. Pure: it knows no solver.
+//! A problem at a linearization as a linear program, and its solution read back. Pure: it knows no
+//! solver.
 //!
-//! docs/model.md, sections 2 to 4. Columns: every arc beyond what it has held, shed of each demand, segments of each pool, what every
-//! arc has held, and room for memory, in budgets and under the limit of movement. Rows: demands, pools, memory, budgets, that limit.
+//! docs/model.md, sections 2 to 4. Columns: every edge beyond what it has held, shed of each
+//! demand, segments of each pool, what every edge has held, and room for memory, in budgets and
+//! under the limit of movement. Rows: demands, pools, memory, budgets, that limit.
 
 use crate::plan::NEGLIGIBLE_RPS;
-use crate::plan::problem::formulation::{Arc, Problem};
-use crate::plan::problem::linearization::{Frame, Point};
+use crate::plan::problem::formulation::{Edge, Problem};
+use crate::plan::problem::linearization::{Iterate, Linearization};
 
-/// A linear program in equality form: least cost, columns between 0 and their upper bounds, rows equal to `rhs`.
+/// A linear program in equality form: least cost, columns between 0 and their upper bounds, rows
+/// equal to `rhs`.
 #[derive(Clone, Debug)]
 pub(crate) struct LinearProgram {
     /// Amount that the solver is given as 1, so that its absolute tolerances mean as much for rare
@@ -89,16 +92,16 @@ impl Problem<'_> {
         if largest > 0.0 { largest.min(1.0) } else { 1.0 }
     }
 
-    /// What a request of `arc` takes of its demand, pool, memory and budget.
-    pub(crate) fn entries(&self, rows: &Rows, arc: &Arc, entries: &mut Vec<(usize, f64)>) {
+    /// What a request of `edge` takes of its demand, pool, memory and budget.
+    pub(crate) fn entries(&self, rows: &Rows, edge: &Edge, entries: &mut Vec<(usize, f64)>) {
         entries.clear();
-        let demand = &self.demands[arc.demand];
-        entries.extend([(arc.demand, 1.0), (rows.pool + arc.pool, demand.request.work)]);
-        if let Some(row) = rows.memory_of[arc.pool] {
-            entries.push((row, self.memory(arc)));
+        let demand = &self.demands[edge.demand];
+        entries.extend([(edge.demand, 1.0), (rows.pool + edge.pool, demand.request.work)]);
+        if let Some(row) = rows.memory_of[edge.pool] {
+            entries.push((row, self.memory(edge)));
         }
         if let Some(budget) = demand.budget {
-            entries.push((rows.budget + budget, self.detour(arc)));
+            entries.push((rows.budget + budget, self.detour(edge)));
         }
     }
 
@@ -112,30 +115,30 @@ impl Problem<'_> {
         }
     }
 
-    pub(crate) fn program(&self, frame: &Frame) -> LinearProgram {
+    pub(crate) fn program(&self, linearization: &Linearization) -> LinearProgram {
         let rows = self.rows();
         let mut program = LinearProgram { unit: self.unit(), ..LinearProgram::default() };
         let mut entries = Vec::new();
-        for arc in &self.arcs {
-            self.entries(&rows, arc, &mut entries);
-            if self.move_limit_rps.is_some() && self.demands[arc.demand].is_held {
+        for edge in &self.edges {
+            self.entries(&rows, edge, &mut entries);
+            if self.move_limit_rps.is_some() && self.demands[edge.demand].is_held {
                 entries.push((rows.moved, 1.0));
             }
-            let upper = if arc.is_pruned { 0.0 } else { f64::INFINITY };
-            program.push(self.arc_cost_ms(frame, arc) + arc.move_ms, upper, &entries);
+            let upper = if edge.is_pruned { 0.0 } else { f64::INFINITY };
+            program.push(self.edge_cost_ms(linearization, edge) + edge.move_ms, upper, &entries);
         }
         for (row, demand) in self.demands.iter().enumerate() {
             program.push(demand.shed_price_ms, demand.shed_most_rps, &[(row, 1.0)]);
         }
         for (at, pool) in self.pools.iter().enumerate() {
-            let (around, half_width) = frame.focus[at];
-            for segment in pool.cost.segments(pool.pinned.work, frame.mix[at], around, half_width) {
+            let (around, half_width) = linearization.focus[at];
+            for segment in pool.cost.segments(pool.pinned.work, linearization.mix[at], around, half_width) {
                 program.push(segment.slope_ms, segment.width_rps, &[(rows.pool + at, -1.0)]);
             }
         }
-        for arc in self.arcs.iter().filter(|arc| arc.kept_rps > 0.0) {
-            self.entries(&rows, arc, &mut entries);
-            program.push(self.arc_cost_ms(frame, arc), if arc.is_pruned { 0.0 } else { arc.kept_rps }, &entries);
+        for edge in self.edges.iter().filter(|edge| edge.kept_rps > 0.0) {
+            self.entries(&rows, edge, &mut entries);
+            program.push(self.edge_cost_ms(linearization, edge), if edge.is_pruned { 0.0 } else { edge.kept_rps }, &entries);
         }
         program.rhs = self.demands.iter().map(|demand| demand.rps - demand.shed_rps).collect();
         program.rhs.resize(rows.memory, 0.0);
@@ -151,21 +154,23 @@ impl Problem<'_> {
         program
     }
 
-    /// Reads a solution of [`Self::program`]: column values, and row duals as costs of one more unit on the right-hand side.
-    pub(crate) fn point(&self, frame: &Frame, values: &[f64], duals: &[f64]) -> Point {
+    /// Reads a solution of [`Self::program`]: column values, and row duals as costs of one more
+    /// unit on the right-hand side.
+    pub(crate) fn iterate(&self, linearization: &Linearization, values: &[f64], duals: &[f64]) -> Iterate {
         let segments: usize = self.pools.iter().map(|pool| pool.cost.segment_count()).sum();
-        let mut flow_rps: Vec<f64> = values[..self.arcs.len()].iter().map(|value| value.max(0.0)).collect();
-        let kept = values[self.arcs.len() + self.demands.len() + segments..].iter();
-        let held = self.arcs.iter().enumerate().filter(|(_, arc)| arc.kept_rps > 0.0);
+        let mut flow_rps: Vec<f64> = values[..self.edges.len()].iter().map(|value| value.max(0.0)).collect();
+        let kept = values[self.edges.len() + self.demands.len() + segments..].iter();
+        let held = self.edges.iter().enumerate().filter(|(_, edge)| edge.kept_rps > 0.0);
         for ((at, _), value) in held.zip(kept) {
             flow_rps[at] += value.max(0.0);
         }
-        let shed = values[self.arcs.len()..][..self.demands.len()].iter().zip(&self.demands);
+        let shed = values[self.edges.len()..][..self.demands.len()].iter().zip(&self.demands);
         let shed_rps = shed.map(|(value, demand)| demand.shed_rps + value.max(0.0)).collect();
         let loads = self.loads(&flow_rps);
         let mut pool_price_ms: Vec<f64> = duals[self.demands.len()..][..self.pools.len()].iter().map(|dual| -dual).collect();
-        for ((pool, price), (load, &mix)) in self.pools.iter().zip(&mut pool_price_ms).zip(loads.iter().zip(&frame.mix)) {
-            // The dual of a pool without free load is not unique: take the true cost of the first request.
+        for ((pool, price), (load, &mix)) in self.pools.iter().zip(&mut pool_price_ms).zip(loads.iter().zip(&linearization.mix)) {
+            // The dual of a pool without free load is not unique: take the true cost of the first
+            // request.
             let pinned_rps = pool.pinned.work;
             let is_idle = load.work - pinned_rps <= NEGLIGIBLE_RPS;
             if is_idle && pool.cost.capacity_rps > pinned_rps {
@@ -179,6 +184,15 @@ impl Problem<'_> {
         let memory_price_ms = rows.memory_of.iter().map(|row| row.map_or(0.0, price)).collect();
         let budget_price_ms = (rows.budget..rows.moved).map(price).collect();
         let move_limit_price_ms = duals.get(rows.moved).map_or(0.0, |dual| (-dual).max(0.0));
-        Point { flow_rps, shed_rps, demand_price_ms, pool_price_ms, loads, memory_price_ms, budget_price_ms, move_limit_price_ms }
+        Iterate {
+            flow_rps,
+            shed_rps,
+            demand_price_ms,
+            pool_price_ms,
+            loads,
+            memory_price_ms,
+            budget_price_ms,
+            move_limit_price_ms,
+        }
     }
 }

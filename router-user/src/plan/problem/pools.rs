@@ -1,7 +1,8 @@
 //! Identical engines as one: docs/model.md, section 3.
 //!
-//! Engines that no cluster and no class can tell apart cost least when they are equally utilised, because their cost is convex. So the
-//! program sees one pool, whose load its members share by effective capacity; the prices of the pool are theirs, unchanged.
+//! Engines that no cluster and no class can tell apart cost least when they are equally utilised,
+//! because their cost is convex. So the program sees one pool, whose load its members share by
+//! effective capacity; the prices of the pool are theirs, unchanged.
 
 use std::collections::HashMap;
 
@@ -68,9 +69,11 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// The pools of a fleet in the order of their first members' names. `pinned` is what pins put on each engine, and the memory it takes.
+/// The pools of a fleet in the order of their first members' names. `pinned` is what pins put on
+/// each engine, and the memory it takes.
 ///
-/// An engine with a pinned load, with a limit of its own, or without a ready replica, is a pool of its own.
+/// An engine with a pinned load, with a limit of its own, or without a ready replica, is a pool of
+/// its own.
 pub(crate) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[(Load, f64)]) -> Vec<Pool<'a>> {
     let mut by_name: Vec<EngineId> = fleet.engine_ids().collect();
     by_name.sort_by(|&a, &b| fleet.engines[a.index()].name.cmp(&fleet.engines[b.index()].name));

@@ -9,7 +9,8 @@ use crate::plan::solve::optimizer::Component;
 use crate::plan::verify::check::{Gap, Kkt};
 use crate::plan::{Evaluation, Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
-/// A share of a route below this may be left out if it is next to no request: far below what pruning looks at.
+/// A share of a route below this may be left out if it is next to no request: far below what
+/// pruning looks at.
 const TRACE_FRAC: f64 = 1e-4;
 
 /// The plan of all components, still without what the true curves say of it.
@@ -25,12 +26,12 @@ pub(crate) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'
     let engines: Vec<EngineLoad> = engines.into_iter().map(|load| load.expect("every engine is in a pool")).collect();
     let mut routes: Vec<Option<Route>> = vec![None; fleet.clusters.len() * fleet.classes.len()];
     for component in components {
-        let mut arcs_of = vec![Vec::new(); component.problem.demands.len()];
-        for (at, arc) in component.problem.arcs.iter().enumerate() {
-            arcs_of[arc.demand].push(at);
+        let mut edges_of = vec![Vec::new(); component.problem.demands.len()];
+        for (at, edge) in component.problem.edges.iter().enumerate() {
+            edges_of[edge.demand].push(at);
         }
         for (at, demand) in component.problem.demands.iter().enumerate() {
-            let route = busy_route((fleet, inputs), component, at, &arcs_of[at], || {
+            let route = busy_route((fleet, inputs), component, at, &edges_of[at], || {
                 idle_route(fleet, inputs, &engines, demand.cluster, demand.class)
             });
             routes[demand.cluster.index() * fleet.classes.len() + demand.class.index()] = Some(route);
@@ -63,11 +64,11 @@ fn certificate(components: &[Component<'_>]) -> Certificate {
     let (mut served, mut mix_error) = (0.0, 0.0);
     for Component { problem, round, .. } in components {
         for (at, pool) in problem.pools.iter().enumerate() {
-            let load = round.point.loads[at];
-            let ((ttft_then, tbot_then), (ttft_ms, tbot_ms)) = (round.frame.times_ms[at], pool.cost.times_ms(load.work));
-            mix_error += load.beyond(round.frame.mix[at]).cost(ttft_then - ttft_ms, tbot_then - tbot_ms).abs();
+            let load = round.iterate.loads[at];
+            let ((ttft_then, tbot_then), (ttft_ms, tbot_ms)) = (round.linearization.times_ms[at], pool.cost.times_ms(load.work));
+            mix_error += load.beyond(round.linearization.mix[at]).cost(ttft_then - ttft_ms, tbot_then - tbot_ms).abs();
         }
-        served += round.point.flow_rps.iter().sum::<f64>();
+        served += round.iterate.flow_rps.iter().sum::<f64>();
     }
     let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap));
     Certificate {
@@ -82,7 +83,7 @@ fn certificate(components: &[Component<'_>]) -> Certificate {
 }
 
 fn moved_frac(components: &[Component<'_>]) -> f64 {
-    let moved: f64 = components.iter().map(|component| component.problem.moved_rps(&component.round.point)).sum();
+    let moved: f64 = components.iter().map(|component| component.problem.moved_rps(&component.round.iterate)).sum();
     let demands = components.iter().flat_map(|component| &component.problem.demands);
     let demand: f64 = demands.map(|demand| demand.rps).sum();
     if demand > 0.0 { moved / demand } else { 0.0 }
@@ -110,7 +111,7 @@ fn engine_load(
     (engine, share): (EngineId, f64),
 ) -> EngineLoad {
     let pool = &problem.pools[at];
-    let (pool_rps, pinned_rps, mix) = (round.point.loads[at].work, pool.pinned.work, round.frame.mix[at]);
+    let (pool_rps, pinned_rps, mix) = (round.iterate.loads[at].work, pool.pinned.work, round.linearization.mix[at]);
     let full = pool.cost.capacity_rps.max(pinned_rps);
     // Just below, so that the slope is the one that leads to a full engine.
     let steepest = pool.cost.marginal_ms(full * (1.0 - 1e-9), mix);
@@ -118,16 +119,16 @@ fn engine_load(
         (0.0, 0.0)
     } else if pool_rps >= full * (1.0 - ROUNDING_FRAC) && full > 0.0 {
         // What a full engine's price has beyond its steepest slope is the price of its capacity.
-        let price = round.point.pool_price_ms[at].max(if pinned_rps >= full { steepest } else { 0.0 });
+        let price = round.iterate.pool_price_ms[at].max(if pinned_rps >= full { steepest } else { 0.0 });
         (price, (price - steepest).max(0.0))
     } else {
-        (round.point.pool_price_ms[at], 0.0)
+        (round.iterate.pool_price_ms[at], 0.0)
     };
-    let memory_price_ms = round.point.memory_price_ms[at];
+    let memory_price_ms = round.iterate.memory_price_ms[at];
     let class_price = |id: ClassId| {
         let request = Load::of(&fleet.classes[id.index()]);
         let memory = pool.memory.get(id.index()).copied().unwrap_or(0.0);
-        (request.work * price_ms + problem.mix_ms(&round.frame, at, request)).max(0.0) + memory * memory_price_ms
+        (request.work * price_ms + problem.mix_ms(&round.linearization, at, request)).max(0.0) + memory * memory_price_ms
     };
     EngineLoad {
         engine,
@@ -146,7 +147,8 @@ fn engine_load(
     }
 }
 
-/// The route of a (cluster, class) with no demand of its own to plan: as pinned, or wherever its first request would cost least.
+/// The route of a (cluster, class) with no demand of its own to plan: as pinned, or wherever its
+/// first request would cost least.
 fn idle_route(fleet: &Fleet, inputs: &Inputs, engines: &[EngineLoad], cluster: ClusterId, class: ClassId) -> Route {
     let demand_rps = inputs.demand(cluster, class);
     let may = |engine: EngineId| inputs.ineligible(fleet, cluster, class, engine).is_none();
@@ -189,33 +191,34 @@ fn too_far(fleet: &Fleet, inputs: &Inputs, cluster: ClusterId, class: ClassId) -
     fleet.engine_ids().filter(is_far).filter(|&engine| fleet.ineligible(class, engine).is_none()).collect()
 }
 
-/// The route of a demand of the program. Where all of it is shed, the weights stay those of `idle`: what comes through goes there.
+/// The route of a demand of the program. Where all of it is shed, the weights stay those of `idle`:
+/// what comes through goes there.
 fn busy_route(
     (fleet, inputs): (&Fleet, &Inputs),
     Component { problem, round, .. }: &Component<'_>,
     demand: usize,
-    arcs: &[usize],
+    edges: &[usize],
     idle: impl FnOnce() -> Route,
 ) -> Route {
     let Demand { cluster, class, rps, is_held, budget, .. } = problem.demands[demand];
-    let detour_price_ms = budget.map_or(0.0, |budget| round.point.budget_price_ms[budget]);
-    let shed_rps = round.point.shed_rps[demand].min(rps);
+    let detour_price_ms = budget.map_or(0.0, |budget| round.iterate.budget_price_ms[budget]);
+    let shed_rps = round.iterate.shed_rps[demand].min(rps);
     let shed_rps = if shed_rps > NEGLIGIBLE_RPS.max(rps * ROUNDING_FRAC) { shed_rps } else { 0.0 };
-    let flow = |at: usize| round.point.flow_rps[at];
-    let most: f64 = arcs.iter().map(|&at| flow(at)).sum();
+    let flow = |at: usize| round.iterate.flow_rps[at];
+    let most: f64 = edges.iter().map(|&at| flow(at)).sum();
     // A flow that is none to the program is none of the plan beside one that is.
     let least = (ROUNDING_FRAC * most).max(NEGLIGIBLE_RPS.min(TRACE_FRAC * most));
-    let used: Vec<usize> = arcs.iter().copied().filter(|&at| flow(at) > least).collect();
+    let used: Vec<usize> = edges.iter().copied().filter(|&at| flow(at) > least).collect();
     let total: f64 = used.iter().map(|&at| flow(at)).sum();
-    let price_ms = round.point.demand_price_ms[demand];
-    let members = |at: usize| problem.pools[problem.arcs[at].pool].split();
+    let price_ms = round.iterate.demand_price_ms[demand];
+    let members = |at: usize| problem.pools[problem.edges[at].pool].split();
     let pruned =
-        arcs.iter().filter(|&&at| problem.arcs[at].is_pruned).flat_map(|&at| members(at).map(|(engine, _)| engine)).collect();
-    let kept = arcs.iter().filter(|&&at| problem.arcs[at].kept_rps > 0.0);
-    let held_rps = kept.flat_map(|&at| members(at).map(move |(engine, share)| (engine, share * problem.arcs[at].kept_rps)));
+        edges.iter().filter(|&&at| problem.edges[at].is_pruned).flat_map(|&at| members(at).map(|(engine, _)| engine)).collect();
+    let kept = edges.iter().filter(|&&at| problem.edges[at].kept_rps > 0.0);
+    let held_rps = kept.flat_map(|&at| members(at).map(move |(engine, share)| (engine, share * problem.edges[at].kept_rps)));
     let held_rps = held_rps.collect();
-    let move_limit_price_ms = if is_held { round.point.move_limit_price_ms } else { 0.0 };
-    let move_price_ms = arcs.first().map_or(0.0, |&at| problem.arcs[at].move_ms + move_limit_price_ms);
+    let move_limit_price_ms = if is_held { round.iterate.move_limit_price_ms } else { 0.0 };
+    let move_price_ms = edges.first().map_or(0.0, |&at| problem.edges[at].move_ms + move_limit_price_ms);
     if total <= NEGLIGIBLE_RPS.min(TRACE_FRAC * rps).max(ROUNDING_FRAC * rps) {
         let idle = idle();
         let weights = idle.weights.iter().map(|share| RouteWeight { rps: 0.0, ..*share }).collect();

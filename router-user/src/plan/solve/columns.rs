@@ -1,17 +1,20 @@
 //! Which columns of a program the solver is shown. Pure.
 //!
-//! A fleet of many engines has a hundred times more flows than any plan uses, and the simplex method pays for each of them in every
-//! step. So the solver is shown those that the prices at hand make worth a look; once it is done, the prices it found are asked of all
-//! others, and those that would pay to move enter. When none would, the point is optimal for the whole program: the certificate
-//! (`check`) asks every column again, with arithmetic of its own. Nothing here knows what columns and rows stand for.
+//! A fleet of many engines has a hundred times more flows than any plan uses, and the simplex
+//! method pays for each of them in every step. So the solver is shown those that the prices at hand
+//! make worth a look; once it is done, the prices it found are asked of all others, and those that
+//! would pay to move enter. When none would, the point is optimal for the whole program: the
+//! certificate (`check`) asks every column again, with arithmetic of its own. Nothing here knows
+//! what columns and rows stand for.
 
 use crate::plan::problem::lp::LinearProgram;
-use crate::plan::solve::warm_start::{Standing, Start};
+use crate::plan::solve::warm_start::{BasisStatus, Start};
 
 /// Columns below which all are shown: choosing would take longer than it saves.
 const SMALL_COLUMNS: usize = 2_000;
 
-/// Most columns that each row is shown at first, and given at a time afterwards: flows, and pieces of a curve.
+/// Most columns that each row is shown at first, and given at a time afterwards: flows, and pieces
+/// of a curve.
 const FIRST: usize = 16;
 const FIRST_PIECES: usize = 6;
 const MORE: usize = 24;
@@ -32,7 +35,8 @@ impl Selection {
         Self { shown: (0..columns).collect(), is_shown: vec![true; columns], is_full: vec![false; columns] }
     }
 
-    /// Every column that may not be left out, and of the others those that `start` has in use or that are nearest to it for their row.
+    /// Every column that may not be left out, and of the others those that `start` has in use or
+    /// that are nearest to it for their row.
     pub(crate) fn first(program: &LinearProgram, start: &Start) -> Self {
         if program.columns() < SMALL_COLUMNS {
             return Self::all(program);
@@ -58,12 +62,13 @@ impl Selection {
             return;
         }
         let mut near = Nearest::new(program.rhs.len());
-        // A way down for every load, in case what follows takes from it more than the pieces near it hold.
+        // A way down for every load, in case what follows takes from it more than the pieces near
+        // it hold.
         let mut widest = Nearest::new(program.rhs.len());
         let mut new = Vec::new();
         for column in (0..program.columns()).filter(|&column| !self.is_shown[column]) {
             let (wait, standing) = (wait(program, column), start.columns[column]);
-            self.is_full[column] = standing == Standing::Upper;
+            self.is_full[column] = standing == BasisStatus::Upper;
             let reduced = program.reduced_cost(column, &start.prices);
             let pays = if self.is_full[column] { reduced > 0.0 } else { reduced < 0.0 };
             if matches!(wait, Wait::AtEither) && self.is_full[column] {
@@ -71,7 +76,7 @@ impl Selection {
             }
             match wait {
                 Wait::Never => new.push(column),
-                _ if standing == Standing::Basic => new.push(column),
+                _ if standing == BasisStatus::Basic => new.push(column),
                 Wait::AtEither if pays || is_edge(program, start, column) => new.push(column),
                 Wait::AtEither => near.offer(program, column, reduced.abs(), FIRST_PIECES),
                 Wait::AtZero => near.offer(program, column, reduced, flows),
@@ -82,7 +87,8 @@ impl Selection {
         self.show(new);
     }
 
-    /// Shows the columns that would pay at `prices`, by more than `tolerance`; returns whether there were any.
+    /// Shows the columns that would pay at `prices`, by more than `tolerance`; returns whether
+    /// there were any.
     pub(crate) fn extend(&mut self, program: &LinearProgram, prices: &[f64], tolerance: f64) -> bool {
         if self.shown.len() == self.is_shown.len() {
             return false;
@@ -140,9 +146,11 @@ impl Selection {
     }
 }
 
-/// Where a column may wait until it is shown, so that the program has a point without it if it has one at all.
+/// Where a column may wait until it is shown, so that the program has a point without it if it has
+/// one at all.
 enum Wait {
-    /// What is there already: flows that are bounded; and unbounded slack, which gives every row its point.
+    /// What is there already: flows that are bounded; and unbounded slack, which gives every row
+    /// its point.
     Never,
     /// Unbounded, and in several rows: a flow that may start.
     AtZero,
@@ -158,7 +166,8 @@ fn wait(program: &LinearProgram, column: usize) -> Wait {
     }
 }
 
-/// Whether a piece of a curve is next to one that stands differently: there the load may go at once.
+/// Whether a piece of a curve is next to one that stands differently: there the load may go at
+/// once.
 fn is_edge(program: &LinearProgram, start: &Start, column: usize) -> bool {
     let row = |column: usize| program.entries(column)[0].0;
     let differs = |other: usize| row(other) == row(column) && start.columns[other] != start.columns[column];

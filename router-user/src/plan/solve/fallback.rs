@@ -8,7 +8,8 @@ use crate::plan::{Inputs, Plan, RouteWeights};
 
 use super::optimizer::{BUDGET, Optimiser, PlanError, plan_greedily};
 
-/// Plans the weights of `fleet` for `inputs` from nothing; where the optimiser fails, the greedy plan stands in.
+/// Plans the weights of `fleet` for `inputs` from nothing; where the optimiser fails, the greedy
+/// plan stands in.
 ///
 /// Errors: as [`Optimiser::plan_or_greedy`].
 pub fn plan_or_greedy(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
@@ -16,9 +17,11 @@ pub fn plan_or_greedy(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeight
 }
 
 impl Optimiser {
-    /// Plans as [`Optimiser::plan`]; where that fails or panics, the greedy plan stands in, and [`Plan::solver_failure`] says why.
+    /// Plans as [`Optimiser::plan`]; where that fails or panics, the greedy plan stands in, and
+    /// [`Plan::solver_failure`] says why.
     ///
-    /// Errors: [`PlanError::Input`] for inputs of another fleet, [`PlanError::Check`] if not even the greedy plan is legal.
+    /// Errors: [`PlanError::Input`] for inputs of another fleet, [`PlanError::Check`] if not even
+    /// the greedy plan is legal.
     pub fn plan_or_greedy(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
         let optimised = catch_unwind(AssertUnwindSafe(|| self.plan(fleet, inputs, held)));
         let failure = match optimised {

@@ -1,9 +1,11 @@
 //! Linear programs solved by HiGHS: beside `fit/quantile` the only file that names it.
 //!
-//! Primal simplex on one thread without presolve, from a point that is feasible (`start`), on the columns that may pay (`select`): what
-//! a new column or a refined curve takes is a few steps, where the dual simplex, which needs prices that fit, began anew. The status is
-//! believed only when it says "no"; a "yes" is checked by the caller (`check`), since a warm start can report a worse point as optimal
-//! (ERGO-Code/HiGHS issue 3194). What fails is solved again from nothing, whole, and by the dual simplex.
+//! Primal simplex on one thread without presolve, from a point that is feasible (`start`), on the
+//! columns that may pay (`select`): what a new column or a refined curve takes is a few steps,
+//! where the dual simplex, which needs prices that fit, began anew. The status is believed only
+//! when it says "no"; a "yes" is checked by the caller (`check`), since a warm start can report a
+//! worse point as optimal (ERGO-Code/HiGHS issue 3194). What fails is solved again from nothing,
+//! whole, and by the dual simplex.
 
 use std::num::NonZeroU32;
 
@@ -13,9 +15,10 @@ use thiserror::Error;
 
 use crate::plan::problem::lp::LinearProgram;
 use crate::plan::solve::columns::Selection;
-use crate::plan::solve::warm_start::{Standing, Start};
+use crate::plan::solve::warm_start::{BasisStatus, Start};
 
-/// What a column that is not shown may pay, as a share of the largest price: the tenth of what the certificate forgives.
+/// What a column that is not shown may pay, as a share of the largest price: the tenth of what the
+/// certificate forgives.
 const PRICE_TOLERANCE: f64 = 1e-7;
 
 /// Why there is no solution.
@@ -90,8 +93,8 @@ impl Solver {
         &self.program
     }
 
-    /// Replaces costs, bounds and right-hand sides by those of `program`, which must have the same shape, and goes on from `start`, or
-    /// from where the last solve ended.
+    /// Replaces costs, bounds and right-hand sides by those of `program`, which must have the same
+    /// shape, and goes on from `start`, or from where the last solve ended.
     ///
     /// Errors: [`SolveError::Refused`] for a number the solver does not take.
     pub(crate) fn edit(&mut self, program: LinearProgram, start: Option<&Start>) -> Result<(), SolveError> {
@@ -109,8 +112,9 @@ impl Solver {
             let cost: Vec<f64> = shown.iter().map(|&column| self.program.cost[column]).collect();
             let upper: Vec<f64> = shown.iter().map(|&column| self.program.upper[column] / self.program.unit).collect();
             let lower = vec![0.0; shown.len()];
-            // SAFETY: `highs` is the live instance that `model` owns, used by this thread alone; the range is all of its
-            // columns, and the array has one finite or infinite number for each. The same holds for the next call.
+            // SAFETY: `highs` is the live instance that `model` owns, used by this thread alone;
+            // the range is all of its columns, and the array has one finite or infinite number for
+            // each. The same holds for the next call.
             statuses.push(unsafe { sys::Highs_changeColsCostByRange(highs, 0, last, cost.as_ptr()) });
             // SAFETY: as above.
             statuses.push(unsafe { sys::Highs_changeColsBoundsByRange(highs, 0, last, lower.as_ptr(), upper.as_ptr()) });
@@ -129,32 +133,34 @@ impl Solver {
 
     /// Starts the next solve from there: a standing for every column and row of the program.
     ///
-    /// The solver repairs what does not make a basis; a start it cannot use is no start, and costs nothing but time.
-    fn start_from(&mut self, columns: &[Standing], rows: &[Standing]) {
+    /// The solver repairs what does not make a basis; a start it cannot use is no start, and costs
+    /// nothing but time.
+    fn start_from(&mut self, columns: &[BasisStatus], rows: &[BasisStatus]) {
         let Some(model) = &mut self.model else { return };
         let columns: Vec<sys::HighsInt> = self.selection.shown().iter().map(|&column| status(columns[column])).collect();
         let rows: Vec<sys::HighsInt> = rows.iter().map(|&row| status(row)).collect();
-        // SAFETY: the instance is live and owned by `model`; both arrays have one entry per column and per row.
+        // SAFETY: the instance is live and owned by `model`; both arrays have one entry per column
+        // and per row.
         unsafe { sys::Highs_setBasis(model.as_mut_ptr(), columns.as_ptr(), rows.as_ptr()) };
     }
 
     /// How columns and rows stood when the last solve ended; `None` if there was none.
-    pub(crate) fn standing(&self) -> Option<(Vec<Standing>, Vec<Standing>)> {
+    pub(crate) fn standing(&self) -> Option<(Vec<BasisStatus>, Vec<BasisStatus>)> {
         let model = self.model.as_ref()?;
         let shown = self.selection.shown();
-        let stays = |column: usize| if self.selection.was_full(column) { Standing::Upper } else { Standing::Lower };
+        let stays = |column: usize| if self.selection.was_full(column) { BasisStatus::Upper } else { BasisStatus::Lower };
         // What is shown next is not in the model yet, and stands as it stayed.
         let mut of_columns: Vec<sys::HighsInt> = shown.iter().map(|&column| status(stays(column))).collect();
         let mut of_rows = vec![AT_LOWER; self.program.rhs.len()];
-        // SAFETY: the instance is live and owned by `model`; the call writes one status for each of its columns, of which there are
-        // at most as many as are shown, and of its rows.
+        // SAFETY: the instance is live and owned by `model`; the call writes one status for each of
+        // its columns, of which there are at most as many as are shown, and of its rows.
         let result = unsafe { sys::Highs_getBasis(model.as_ptr(), of_columns.as_mut_ptr(), of_rows.as_mut_ptr()) };
         let standing = |status: sys::HighsInt| match status {
-            BASIC => Standing::Basic,
-            AT_UPPER => Standing::Upper,
-            _ => Standing::Lower,
+            BASIC => BasisStatus::Basic,
+            AT_UPPER => BasisStatus::Upper,
+            _ => BasisStatus::Lower,
         };
-        let mut columns: Vec<Standing> = (0..self.program.columns()).map(stays).collect();
+        let mut columns: Vec<BasisStatus> = (0..self.program.columns()).map(stays).collect();
         for (&column, status) in shown.iter().zip(of_columns) {
             columns[column] = standing(status);
         }
@@ -163,7 +169,8 @@ impl Solver {
 
     /// Solves for the columns shown, and goes on as long as another one would pay.
     ///
-    /// Errors: [`SolveError::Stopped`] without an optimal point; the solver then has to be made anew.
+    /// Errors: [`SolveError::Stopped`] without an optimal point; the solver then has to be made
+    /// anew.
     pub(crate) fn solve(&mut self) -> Result<Solution, SolveError> {
         loop {
             let found = self.solve_shown();
@@ -198,7 +205,8 @@ impl Solver {
         let stopped = |status| SolveError::Stopped { status, budget_s: self.budget_s };
         let model = self.model.take().ok_or_else(|| SolveError::Refused { reason: "it failed before".to_owned() })?;
         let solved = model.try_solve().map_err(|status| stopped(format!("{status:?}")))?;
-        // A time-out is no error to HiGHS, and its status alone does not tell whether there is a point: both are asked.
+        // A time-out is no error to HiGHS, and its status alone does not tell whether there is a
+        // point: both are asked.
         let (status, primal) = (solved.status(), solved.primal_solution_status());
         let solution = solved.get_solution();
         if status == HighsModelStatus::Optimal && primal == HighsSolutionStatus::Feasible {
@@ -211,7 +219,8 @@ impl Solver {
         Err(stopped(format!("{status:?}, {primal:?} point")))
     }
 
-    /// Gives the solver the columns selected from the `known`th on, and rows without what the others contribute.
+    /// Gives the solver the columns selected from the `known`th on, and rows without what the
+    /// others contribute.
     fn show(&mut self, known: usize) -> Result<(), SolveError> {
         let Some(model) = &mut self.model else { return Ok(()) };
         let new = &self.selection.shown()[known..];
@@ -229,8 +238,9 @@ impl Solver {
         let (highs, columns, entries) = (model.as_mut_ptr(), new.len() as sys::HighsInt, rows.len() as sys::HighsInt);
         let mut statuses = Vec::new();
         if columns > 0 {
-            // SAFETY: the instance is live and owned by `model`; the arrays have the lengths that are given beside them, starts grow
-            // and lie within the entries, and rows are rows of the model.
+            // SAFETY: the instance is live and owned by `model`; the arrays have the lengths that
+            // are given beside them, starts grow and lie within the entries, and rows are rows of
+            // the model.
             statuses.push(unsafe {
                 sys::Highs_addCols(
                     highs,
@@ -248,7 +258,8 @@ impl Solver {
         let rhs: Vec<f64> = self.selection.rhs(&self.program).into_iter().map(|rhs| rhs / self.program.unit).collect();
         if !rhs.is_empty() {
             let last = rhs.len() as sys::HighsInt - 1;
-            // SAFETY: the instance is live and unshared as above; the range is all of its rows, each with a number in the array.
+            // SAFETY: the instance is live and unshared as above; the range is all of its rows,
+            // each with a number in the array.
             statuses.push(unsafe { sys::Highs_changeRowsBoundsByRange(highs, 0, last, rhs.as_ptr(), rhs.as_ptr()) });
         }
         if statuses.contains(&sys::STATUS_ERROR) {
@@ -266,11 +277,11 @@ const AT_LOWER: sys::HighsInt = 0;
 const BASIC: sys::HighsInt = 1;
 const AT_UPPER: sys::HighsInt = 2;
 
-fn status(standing: Standing) -> sys::HighsInt {
+fn status(standing: BasisStatus) -> sys::HighsInt {
     match standing {
-        Standing::Lower => AT_LOWER,
-        Standing::Basic => BASIC,
-        Standing::Upper => AT_UPPER,
+        BasisStatus::Lower => AT_LOWER,
+        BasisStatus::Basic => BASIC,
+        BasisStatus::Upper => AT_UPPER,
     }
 }
 

@@ -1,20 +1,25 @@
-//! Who is refused how much when not everything fits: exactly, and before anything is optimised. Pure.
+//! Who is refused how much when not everything fits: exactly, and before anything is optimised.
+//! Pure.
 //!
-//! What can be served is a flow from demands to pools. Priorities are served in order, each as much as the earlier ones leave room for.
-//! Within a priority the share that is served is made as equal as it can be (max-min): it rises for all together until some cannot be
-//! served more, because every engine they may use is full of what comes first or of their equals; those keep their share, and the
-//! others go on. Amounts that can be served together form a polymatroid, so this is also the most that can be served (Megiddo 1974;
-//! Fujishige 1980): being fair costs nothing. docs/model.md, section 4.
+//! What can be served is a flow from demands to pools. Priorities are served in order, each as much
+//! as the earlier ones leave room for. Within a priority the share that is served is made as equal
+//! as it can be (max-min): it rises for all together until some cannot be served more, because
+//! every engine they may use is full of what comes first or of their equals; those keep their
+//! share, and the others go on. Amounts that can be served together form a polymatroid, so this is
+//! also the most that can be served (Megiddo 1974; Fujishige 1980): being fair costs nothing.
+//! docs/model.md, section 4.
 
 use std::collections::VecDeque;
 
 use crate::plan::NEGLIGIBLE_RPS;
 use crate::plan::problem::formulation::Problem;
 
-/// Amounts below this share of all demand are no room: far above rounding, far below what is measured.
+/// Amounts below this share of all demand are no room: far above rounding, far below what is
+/// measured.
 const ROOM_FRAC: f64 = 1e-11;
 
-/// A flow that grows by shortest augmenting paths, in levels (Dinic 1970). Nodes: source, demands, pools, sink.
+/// A flow that grows by shortest augmenting paths, in levels (Dinic 1970). Nodes: source, demands,
+/// pools, sink.
 #[derive(Debug)]
 struct Network {
     /// Where each edge leads and what room it has; edge `n ^ 1` is the way back.
@@ -42,8 +47,8 @@ impl Network {
         for (at, pool) in problem.pools.iter().enumerate() {
             network.edge(1 + demands + at, sink, (pool.cost.capacity_rps - pool.pinned.work).max(0.0));
         }
-        for arc in &problem.arcs {
-            network.edge(1 + arc.demand, 1 + demands + arc.pool, f64::INFINITY);
+        for edge in &problem.edges {
+            network.edge(1 + edge.demand, 1 + demands + edge.pool, f64::INFINITY);
         }
         network
     }
@@ -77,7 +82,8 @@ impl Network {
         level
     }
 
-    /// Pushes as much as there is room for. Returns which nodes the source still reaches: a least cut.
+    /// Pushes as much as there is room for. Returns which nodes the source still reaches: a least
+    /// cut.
     fn push(&mut self) -> Vec<bool> {
         let sink = self.edges_of.len() - 1;
         loop {
@@ -139,7 +145,8 @@ fn works(problem: &Problem<'_>) -> Vec<f64> {
     problem.demands.iter().map(|demand| demand.rps * demand.request.work).collect()
 }
 
-/// What each demand is to be served, in requests/s; `None` when everything fits. Memory and budgets are not seen here.
+/// What each demand is to be served, in requests/s; `None` when everything fits. Memory and budgets
+/// are not seen here.
 pub(crate) fn served(problem: &Problem<'_>) -> Option<Vec<f64>> {
     let priority = |at: usize| problem.demands[at].priority;
     let mut network = Network::new(problem);
@@ -169,7 +176,8 @@ pub(crate) fn served(problem: &Problem<'_>) -> Option<Vec<f64>> {
     Some(fixed.iter().zip(&problem.demands).map(|(work, demand)| work / demand.request.work).collect())
 }
 
-/// The largest factor by which all demand can be multiplied and still be served; 0 where some can have nothing at all.
+/// The largest factor by which all demand can be multiplied and still be served; 0 where some can
+/// have nothing at all.
 pub(crate) fn growth(problem: &Problem<'_>) -> f64 {
     let mut network = Network::new(problem);
     let demand = works(problem);
@@ -181,32 +189,35 @@ pub(crate) fn growth(problem: &Problem<'_>) -> f64 {
     risen(&mut network, problem, room / all, &vec![0.0; demand.len()], &open, &demand).0
 }
 
-/// Completes `flow_rps`, one per arc and within every capacity, so that each demand gets what is `wanted` of it, as far as that fits.
-/// Flows that are in the way are led elsewhere, no more than has to be.
+/// Completes `flow_rps`, one per edge and within every capacity, so that each demand gets what is
+/// `wanted` of it, as far as that fits. Flows that are in the way are led elsewhere, no more than
+/// has to be.
 pub(crate) fn complete(problem: &Problem<'_>, wanted: &[f64], flow_rps: &mut [f64]) {
     let mut network = Network::new(problem);
     let work = |demand: usize| problem.demands[demand].request.work;
     let wanted: Vec<f64> = wanted.iter().enumerate().map(|(at, rps)| rps * work(at)).collect();
     network.ask(problem, &wanted);
-    let first_arc = 2 * (problem.demands.len() + problem.pools.len());
-    for (at, (arc, &flow)) in problem.arcs.iter().zip(flow_rps.iter()).enumerate() {
-        let (pool, flow) = (problem.demands.len() + arc.pool, flow * work(arc.demand));
-        network.room[first_arc + 2 * at + 1] += flow;
-        for edge in [2 * arc.demand, 2 * pool] {
+    let first_edge = 2 * (problem.demands.len() + problem.pools.len());
+    for (at, (edge, &flow)) in problem.edges.iter().zip(flow_rps.iter()).enumerate() {
+        let (pool, flow) = (problem.demands.len() + edge.pool, flow * work(edge.demand));
+        network.room[first_edge + 2 * at + 1] += flow;
+        for edge in [2 * edge.demand, 2 * pool] {
             network.room[edge] = (network.room[edge] - flow).max(0.0);
             network.room[edge + 1] += flow;
         }
     }
     network.push();
     for (at, flow) in flow_rps.iter_mut().enumerate() {
-        *flow = network.room[first_arc + 2 * at + 1] / work(problem.arcs[at].demand);
+        *flow = network.room[first_edge + 2 * at + 1] / work(problem.edges[at].demand);
     }
 }
 
-/// The largest share up to `most` at which all of `open` can be served beside what is `fixed`, and who of them can then be served no more.
+/// The largest share up to `most` at which all of `open` can be served beside what is `fixed`, and
+/// who of them can then be served no more.
 ///
-/// Each step asks for a share and, if it cannot be had, takes the one that the cut in the way allows: a few steps, since cuts only
-/// get smaller (Newton's method on a concave function with finitely many pieces).
+/// Each step asks for a share and, if it cannot be had, takes the one that the cut in the way
+/// allows: a few steps, since cuts only get smaller (Newton's method on a concave function with
+/// finitely many pieces).
 fn risen(
     network: &mut Network,
     problem: &Problem<'_>,

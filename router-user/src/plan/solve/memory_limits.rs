@@ -1,7 +1,9 @@
-//! What can be served where memory is a limit, and how far budgets of detours have to be exceeded: linear programs without latency.
+//! What can be served where memory is a limit, and how far budgets of detours have to be exceeded:
+//! linear programs without latency.
 //!
-//! Work alone makes a flow, which [`crate::plan::solve::max_min`] divides. With a second limit it is none any more, so the same division is made by
-//! linear programs, and only when a plan refuses more than that flow has to. docs/model.md, section 4.
+//! Work alone makes a flow, which [`crate::plan::solve::max_min`] divides. With a second limit it
+//! is none any more, so the same division is made by linear programs, and only when a plan refuses
+//! more than that flow has to. docs/model.md, section 4.
 
 use crate::plan::problem::formulation::Problem;
 use crate::plan::problem::lp::LinearProgram;
@@ -10,7 +12,8 @@ use crate::plan::solve::optimizer::{PlanError, SHED_LEFT_RPS};
 use crate::plan::verify::check;
 use crate::plan::{NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
-/// Most linear programs that divide what can be served; beyond it who still rises keeps the share of the last one.
+/// Most linear programs that divide what can be served; beyond it who still rises keeps the share
+/// of the last one.
 const MAX_SHARES: usize = 64;
 
 impl Problem<'_> {
@@ -26,8 +29,9 @@ impl Problem<'_> {
     }
 }
 
-/// Decides again what is shed and how far budgets are exceeded, so that the program has nothing left to choose but the least cost:
-/// least shed by priority and max-min fair within one, as far as engines and memory allow; then the least excess of budgets.
+/// Decides again what is shed and how far budgets are exceeded, so that the program has nothing
+/// left to choose but the least cost: least shed by priority and max-min fair within one, as far as
+/// engines and memory allow; then the least excess of budgets.
 ///
 /// Errors: as of a plan; `budget_s` is the time of each linear program.
 pub(crate) fn decide(problem: &mut Problem<'_>, budget_s: f64) -> Result<(), PlanError> {
@@ -52,13 +56,14 @@ pub(crate) fn decide(problem: &mut Problem<'_>, budget_s: f64) -> Result<(), Pla
     Ok(())
 }
 
-/// Rows of demands, pools and memory with every arc, and room up to capacity and memory; entries of budgets if asked for.
+/// Rows of demands, pools and memory with every edge, and room up to capacity and memory; entries
+/// of budgets if asked for.
 fn program(problem: &Problem<'_>, has_budgets: bool) -> LinearProgram {
     let rows = problem.rows();
     let mut program = LinearProgram::default();
     let mut entries = Vec::new();
-    for arc in &problem.arcs {
-        problem.entries(&rows, arc, &mut entries);
+    for edge in &problem.edges {
+        problem.entries(&rows, edge, &mut entries);
         entries.retain(|&(row, _)| has_budgets || row < rows.budget);
         program.push(0.0, f64::INFINITY, &entries);
     }
@@ -71,8 +76,9 @@ fn program(problem: &Problem<'_>, has_budgets: bool) -> LinearProgram {
     program
 }
 
-/// What each demand is to be served, in requests/s. The share of a priority rises for all together; those whose row has a price
-/// when it ends cannot be served more by any flow that serves nobody less, and keep their share.
+/// What each demand is to be served, in requests/s. The share of a priority rises for all together;
+/// those whose row has a price when it ends cannot be served more by any flow that serves nobody
+/// less, and keep their share.
 fn fair(problem: &Problem<'_>, budget_s: f64) -> Result<Vec<f64>, PlanError> {
     let mut served = vec![0.0; problem.demands.len()];
     let mut priorities: Vec<u8> = problem.demands.iter().map(|demand| demand.priority).collect();
@@ -101,7 +107,8 @@ fn fair(problem: &Problem<'_>, budget_s: f64) -> Result<Vec<f64>, PlanError> {
     Ok(served)
 }
 
-/// The largest share of their demand at which all of `open` can be served beside what is `served` already.
+/// The largest share of their demand at which all of `open` can be served beside what is `served`
+/// already.
 fn largest_share(problem: &Problem<'_>, served: &[f64], open: &[usize], budget_s: f64) -> Result<(f64, Solution), PlanError> {
     let mut program = program(problem, false);
     let rises: Vec<(usize, f64)> = open.iter().map(|&at| (at, -problem.demands[at].rps)).collect();
@@ -111,7 +118,8 @@ fn largest_share(problem: &Problem<'_>, served: &[f64], open: &[usize], budget_s
     Ok((solution.values.last().copied().unwrap_or(0.0), solution))
 }
 
-/// By how much each budget has to be exceeded if all that is not shed is served, the sum being the least there is.
+/// By how much each budget has to be exceeded if all that is not shed is served, the sum being the
+/// least there is.
 fn least_excess(problem: &Problem<'_>, budget_s: f64) -> Result<Vec<f64>, PlanError> {
     let rows = problem.rows();
     let mut program = program(problem, true);

@@ -12,9 +12,9 @@ use crate::model::Fleet;
 use crate::plan::inputs::InputError;
 use crate::plan::load::Load;
 use crate::plan::outcome::Plan;
-use crate::plan::problem::cooldown::Rest;
-use crate::plan::problem::formulation::{Arc, Demand, Problem};
-use crate::plan::problem::linearization::{Frame, Point};
+use crate::plan::problem::cooldown::Cooldown;
+use crate::plan::problem::formulation::{Demand, Edge, Problem};
+use crate::plan::problem::linearization::{Iterate, Linearization};
 use crate::plan::solve::assemble::{assemble, with_evaluation};
 use crate::plan::solve::highs::{Solution, SolveError, Solver};
 use crate::plan::solve::warm_start::Start;
@@ -26,37 +26,41 @@ use crate::plan::{Inputs, ROUNDING_FRAC, RouteWeights};
 /// Time that the solves of one plan may take unless its caller has less.
 pub(super) const BUDGET: Duration = Duration::from_secs(20);
 
-/// Gap at which the rounds end: small enough that prices agree with the slopes of the true curves to a tenth of a millisecond.
+/// Gap at which the rounds end: small enough that prices agree with the slopes of the true curves
+/// to a tenth of a millisecond.
 const GAP_GOAL_FRAC: f64 = 1e-9;
 
-/// The same for a plan that is compared with held weights: a hundredth of the gain for which they would be given up.
+/// The same for a plan that is compared with held weights: a hundredth of the gain for which they
+/// would be given up.
 const HELD_GAP_GOAL_FRAC: f64 = 1e-5;
 
 /// What the correction for output lengths may still move in a price when the rounds end, in ms.
 const PRICE_GOAL_MS: f64 = 0.01;
 
-/// Most linear programs of one plan. Breakpoints close in by a factor of four each round, so eight rounds resolve a load to a part in
-/// 10^5; the rest is for fleets whose mix of lengths moves between rounds.
+/// Most linear programs of one plan. Breakpoints close in by a factor of four each round, so eight
+/// rounds resolve a load to a part in 10^5; the rest is for fleets whose mix of lengths moves
+/// between rounds.
 const MAX_ROUNDS: u32 = 24;
 
 /// After this many rounds a gap this small, far below what any profile is known to, ends them too.
 const PATIENT_ROUNDS: u32 = 10;
 const LATE_GAP_FRAC: f64 = 1e-5;
 
-/// A share of a route below this is pruned if that costs next to nothing ([`PRUNE_COST_FRAC`]): a route that rare keeps no cache warm.
+/// A share of a route below this is pruned if that costs next to nothing ([`PRUNE_COST_FRAC`]): a
+/// route that rare keeps no cache warm.
 const SLIVER_FRAC: f64 = 5e-4;
 const PRUNE_COST_FRAC: f64 = 2e-4;
 
-/// Gap above which a plan is refused where classes differ in nothing but the amount of work, which makes the program convex. Others
-/// are judged by the gap they report.
+/// Gap above which a plan is refused where classes differ in nothing but the amount of work, which
+/// makes the program convex. Others are judged by the gap they report.
 const MAX_GAP_FRAC: f64 = 5e-4;
 
-/// Left of each shed for the program, in requests/s, so that it is the program that finds what a place is worth: far more than its
-/// tolerance, far less than anybody measures.
+/// Left of each shed for the program, in requests/s, so that it is the program that finds what a
+/// place is worth: far more than its tolerance, far less than anybody measures.
 pub(crate) const SHED_LEFT_RPS: f64 = 2.0 * crate::plan::NEGLIGIBLE_RPS;
 
 /// Flows below which components are solved one after the other: starting threads would take longer.
-const PARALLEL_ARCS: usize = 2_000;
+const PARALLEL_EDGES: usize = 2_000;
 
 /// Why there is no plan. Demand above capacity is none of the reasons: that is planned, as shed.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -72,11 +76,12 @@ pub enum PlanError {
 /// One solved and checked round.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
-    pub(crate) frame: Frame,
-    pub(crate) point: Point,
+    pub(crate) linearization: Linearization,
+    pub(crate) iterate: Iterate,
     pub(crate) kkt: Kkt,
     pub(crate) gap: Gap,
-    /// On the true curves, shed and movement included, and the part that stands for shed; in ms x requests/s.
+    /// On the true curves, shed and movement included, and the part that stands for shed; in ms x
+    /// requests/s.
     cost: f64,
     shed: f64,
 }
@@ -89,29 +94,34 @@ pub(crate) struct Component<'a> {
     pub(crate) rounds: u32,
 }
 
-/// Plans again and again, within a budget of time; what has just moved is left to rest ([`crate::plan::problem::cooldown`]).
+/// Plans again and again, within a budget of time; what has just moved is left to rest
+/// ([`crate::plan::problem::cooldown`]).
 #[derive(Debug)]
 pub struct Optimiser {
     budget: Duration,
-    rest: Rest,
+    rest: Cooldown,
 }
 
-/// Plans the weights of `fleet` for `inputs`, from nothing. `held` are the weights in force, from which moving has a price.
+/// Plans the weights of `fleet` for `inputs`, from nothing. `held` are the weights in force, from
+/// which moving has a price.
 ///
 /// Deterministic: the same arguments, in whatever order they are listed, give the same plan.
-/// Errors: [`PlanError`]; never for lack of capacity. A plan that is returned has passed [`crate::plan::verify::check`].
+/// Errors: [`PlanError`]; never for lack of capacity. A plan that is returned has passed
+/// [`crate::plan::verify::check`].
 pub fn plan(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
     Optimiser::new(BUDGET).plan(fleet, inputs, held)
 }
 
-/// A plan for `inputs` without a solver: legal always, but not the best. For when there is no other; docs/model.md, section 7.
+/// A plan for `inputs` without a solver: legal always, but not the best. For when there is no
+/// other; docs/model.md, section 7.
 ///
 /// Errors: [`PlanError::Input`], or [`PlanError::Check`] if it were not legal after all.
 pub fn plan_greedily(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
     filled(fleet, inputs, held, greedy::fill)
 }
 
-/// The same, but what is `held` stays as far as it can: only what finds no place any more goes elsewhere.
+/// The same, but what is `held` stays as far as it can: only what finds no place any more goes
+/// elsewhere.
 pub(crate) fn plan_around(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights]) -> Result<Plan, PlanError> {
     filled(fleet, inputs, Some(held), greedy::refill)
 }
@@ -123,7 +133,7 @@ fn filled(
     fill: fn(&Problem<'_>) -> Round,
 ) -> Result<Plan, PlanError> {
     inputs.validate(fleet)?;
-    let mut problems = Problem::new(fleet, inputs, held, &Rest::default()).components();
+    let mut problems = Problem::new(fleet, inputs, held, &Cooldown::default()).components();
     problems.iter_mut().for_each(share_shed);
     let components: Vec<_> =
         problems.into_iter().map(|problem| Component { round: fill(&problem), problem, rounds: 0 }).collect();
@@ -136,15 +146,16 @@ fn filled(
 impl Optimiser {
     /// `budget` is the time that the solves of one plan may take.
     pub fn new(budget: Duration) -> Self {
-        Self { budget, rest: Rest::default() }
+        Self { budget, rest: Cooldown::default() }
     }
 
     /// Forgets which routes have just moved.
     pub(super) fn forget(&mut self) {
-        self.rest = Rest::default();
+        self.rest = Cooldown::default();
     }
 
-    /// As [`plan`], but routes whose weights have changed between the `held` of the last calls rest.
+    /// As [`plan`], but routes whose weights have changed between the `held` of the last calls
+    /// rest.
     pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
         inputs.validate(fleet)?;
         // Weights that break a rule have to be left, however much moves.
@@ -156,7 +167,8 @@ impl Optimiser {
         problems.iter_mut().for_each(share_shed);
         let components = solve_all(problems, limit_frac, self.budget.as_secs_f64())?;
         let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap));
-        // What was left of the shed for the program is none of it, but may be most of a load that is next to nothing.
+        // What was left of the shed for the program is none of it, but may be most of a load that
+        // is next to nothing.
         let left: f64 = components.iter().flat_map(|component| &component.problem.demands).map(shed_left_cost).sum();
         if Load::has_one_mix(fleet) && gap.frac() > MAX_GAP_FRAC && gap.excess > left {
             return Err(Violation::Gap { found: gap.frac(), allowed: MAX_GAP_FRAC }.into());
@@ -183,11 +195,12 @@ fn shed_left_cost(demand: &Demand) -> f64 {
     if demand.shed_rps > 0.0 { SHED_LEFT_RPS * demand.shed_price_ms } else { 0.0 }
 }
 
-/// Solves every component, on as many threads as there are cores if that is worth it; the answer does not depend on it.
+/// Solves every component, on as many threads as there are cores if that is worth it; the answer
+/// does not depend on it.
 fn solve_all<'a>(problems: Vec<Problem<'a>>, limit_frac: Option<f64>, budget_s: f64) -> Result<Vec<Component<'a>>, PlanError> {
-    let arcs: usize = problems.iter().map(|problem| problem.arcs.len()).sum();
+    let edges: usize = problems.iter().map(|problem| problem.edges.len()).sum();
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(problems.len());
-    if cores < 2 || arcs < PARALLEL_ARCS {
+    if cores < 2 || edges < PARALLEL_EDGES {
         return problems.into_iter().map(|problem| solve_component(problem, limit_frac, budget_s)).collect();
     }
     let next = AtomicUsize::new(0);
@@ -210,23 +223,23 @@ fn solve_all<'a>(problems: Vec<Problem<'a>>, limit_frac: Option<f64>, budget_s: 
 
 fn solve_component<'a>(mut problem: Problem<'a>, limit_frac: Option<f64>, budget_s: f64) -> Result<Component<'a>, PlanError> {
     let (mut round, mut rounds) = optimise(&mut problem, budget_s)?;
-    if problem.has_limits() && problem.sheds_beyond(&round.point.shed_rps) {
-        let (arcs, demands, budgets) = (problem.arcs.clone(), problem.demands.clone(), problem.budgets.clone());
-        problem.arcs.iter_mut().for_each(|arc| arc.is_pruned = false);
+    if problem.has_limits() && problem.sheds_beyond(&round.iterate.shed_rps) {
+        let (edges, demands, budgets) = (problem.edges.clone(), problem.demands.clone(), problem.budgets.clone());
+        problem.edges.iter_mut().for_each(|edge| edge.is_pruned = false);
         let decided = memory_limits::decide(&mut problem, budget_s).and_then(|()| optimise(&mut problem, budget_s));
         if let Ok((better, more_rounds)) = decided {
             (round, rounds) = (better, rounds + more_rounds);
         } else {
             // What was found first is legal and refuses more than it has to: better than no plan.
-            (problem.arcs, problem.demands, problem.budgets) = (arcs, demands, budgets);
+            (problem.edges, problem.demands, problem.budgets) = (edges, demands, budgets);
         }
     }
     let held = problem.demands.iter().filter(|demand| demand.is_held).map(|demand| demand.rps).sum::<f64>();
     if let Some(limit_rps) = limit_frac.map(|frac| frac * held)
-        && round.point.shed_rps.iter().all(|&shed| shed <= crate::plan::NEGLIGIBLE_RPS)
-        && problem.moved_rps(&round.point) > limit_rps + crate::plan::NEGLIGIBLE_RPS
+        && round.iterate.shed_rps.iter().all(|&shed| shed <= crate::plan::NEGLIGIBLE_RPS)
+        && problem.moved_rps(&round.iterate) > limit_rps + crate::plan::NEGLIGIBLE_RPS
     {
-        problem.arcs.iter_mut().for_each(|arc| arc.is_pruned = false);
+        problem.edges.iter_mut().for_each(|edge| edge.is_pruned = false);
         problem.move_limit_rps = Some(limit_rps);
         problem.admit_held();
         let first_rounds = rounds;
@@ -235,43 +248,45 @@ fn solve_component<'a>(mut problem: Problem<'a>, limit_frac: Option<f64>, budget
     }
     // One more request costs something, unless it is near enough to earn others a detour.
     if problem.budgets.is_empty() {
-        round.point.demand_price_ms.iter_mut().for_each(|price| *price = price.max(0.0));
+        round.iterate.demand_price_ms.iter_mut().for_each(|price| *price = price.max(0.0));
     }
     Ok(Component { problem, round, rounds })
 }
 
-/// Solves rounds until the gap closes, then prunes slivers. Returns the best round, and how many programs were solved.
+/// Solves rounds until the gap closes, then prunes slivers. Returns the best round, and how many
+/// programs were solved.
 ///
-/// With several output lengths the program linearised at one solution may jump to another and back. So the point to linearise at
-/// goes towards each new solution only as far as the true cost falls; the plan itself is always a solution with its own prices.
+/// With several output lengths the program linearised at one solution may jump to another and back.
+/// So the iterate to linearise at goes towards each new solution only as far as the true cost
+/// falls; the plan itself is always a solution with its own prices.
 fn optimise(problem: &mut Problem<'_>, budget_s: f64) -> Result<(Round, u32), PlanError> {
-    let mut frame = problem.first_frame();
+    let mut linearization = problem.first_linearization();
     if problem.demands.is_empty() {
-        let program = problem.program(&frame);
+        let program = problem.program(&linearization);
         let solution = Solution { values: vec![0.0; program.columns()], duals: vec![0.0; program.rhs.len()] };
         let kkt = Kkt { residual_rps: 0.0, reduced_cost_ms: 0.0 };
-        return Ok((round(problem, &frame, &solution, kkt), 0));
+        return Ok((round(problem, &linearization, &solution, kkt), 0));
     }
-    let program = problem.program(&frame);
-    let start = problem.start(&program, &frame);
+    let program = problem.program(&linearization);
+    let start = problem.start(&program, &linearization);
     let mut solver = Solver::new(program, &start, budget_s)?;
     let is_held = problem.demands.iter().all(|demand| demand.is_held);
     let goal = if is_held { HELD_GAP_GOAL_FRAC } else { GAP_GOAL_FRAC };
     let mut best: Option<Round> = None;
-    let mut centre: Option<Point> = None;
+    let mut centre: Option<Iterate> = None;
     let mut prices = Vec::new();
     let mut rounds = 0;
     while rounds < MAX_ROUNDS {
         let (solution, kkt) = solve_checked(&mut solver, budget_s)?;
         rounds += 1;
-        let done = round(problem, &frame, &solution, kkt);
+        let done = round(problem, &linearization, &solution, kkt);
         prices = solution.duals;
         let next = match centre {
-            Some(centre) => problem.descended(centre, &done.point),
-            None => done.point.clone(),
+            Some(centre) => problem.descended(centre, &done.iterate),
+            None => done.iterate.clone(),
         };
-        let work_rps = work_of(&done.point);
-        let is_closed = done.gap.frac() <= goal && problem.mix_shift_ms(&frame, &done.point) <= PRICE_GOAL_MS;
+        let work_rps = work_of(&done.iterate);
+        let is_closed = done.gap.frac() <= goal && problem.mix_shift_ms(&linearization, &done.iterate) <= PRICE_GOAL_MS;
         let is_late = rounds >= PATIENT_ROUNDS && done.gap.frac() <= LATE_GAP_FRAC;
         if is_closed || is_late || best.as_ref().is_none_or(|best| done.is_better_than(best)) {
             best = Some(done);
@@ -279,9 +294,9 @@ fn optimise(problem: &mut Problem<'_>, budget_s: f64) -> Result<(Round, u32), Pl
         if is_closed || is_late {
             break;
         }
-        frame = problem.refined(&frame, &next);
+        linearization = problem.refined(&linearization, &next);
         centre = Some(next);
-        relinearise(problem, &mut solver, &frame, &work_rps, &prices)?;
+        relinearise(problem, &mut solver, &linearization, &work_rps, &prices)?;
     }
     let best = best.expect("at least one round was solved");
     let (best, was_tried) = without_slivers(problem, &mut solver, best, &prices, budget_s)?;
@@ -289,19 +304,20 @@ fn optimise(problem: &mut Problem<'_>, budget_s: f64) -> Result<(Round, u32), Pl
 }
 
 /// Load of each pool.
-fn work_of(point: &Point) -> Vec<f64> {
-    point.loads.iter().map(|load| load.work).collect()
+fn work_of(iterate: &Iterate) -> Vec<f64> {
+    iterate.loads.iter().map(|load| load.work).collect()
 }
 
-/// Gives the solver the program at `frame`, to start from its last basis at the loads and prices that were found.
+/// Gives the solver the program at `linearization`, to start from its last basis at the loads and
+/// prices that were found.
 fn relinearise(
     problem: &Problem<'_>,
     solver: &mut Solver,
-    frame: &Frame,
+    linearization: &Linearization,
     work_rps: &[f64],
     prices: &[f64],
 ) -> Result<(), SolveError> {
-    let program = problem.program(frame);
+    let program = problem.program(linearization);
     let start = solver.standing().map(|(mut columns, rows)| {
         problem.restart(&program, work_rps, &mut columns);
         Start { columns, rows, prices: prices.to_vec() }
@@ -309,7 +325,7 @@ fn relinearise(
     solver.edit(program, start.as_ref())
 }
 
-/// Solves, and checks what the solver says; a point that fails is given one cold start.
+/// Solves, and checks what the solver says; an iterate that fails is given one cold start.
 fn solve_checked(solver: &mut Solver, budget_s: f64) -> Result<(Solution, Kkt), PlanError> {
     if let Ok(solution) = solver.solve()
         && let Ok(kkt) = check::kkt(solver.program(), &solution)
@@ -323,23 +339,24 @@ fn solve_checked(solver: &mut Solver, budget_s: f64) -> Result<(Solution, Kkt), 
 }
 
 /// Puts a solution in the fleet's terms and judges it on the true curves.
-fn round(problem: &Problem<'_>, frame: &Frame, solution: &Solution, kkt: Kkt) -> Round {
-    let point = problem.point(frame, &solution.values, &solution.duals);
-    let own = problem.refined(frame, &point);
-    // The prices are for the mix of the frame they were found in; the gap is asked at the point's own.
+fn round(problem: &Problem<'_>, linearization: &Linearization, solution: &Solution, kkt: Kkt) -> Round {
+    let iterate = problem.iterate(linearization, &solution.values, &solution.duals);
+    let own = problem.refined(linearization, &iterate);
+    // The prices are for the mix of the linearization they were found in; the gap is asked at the
+    // iterate's own.
     let shifted = |at: usize| {
-        let (ttft_ms, tbot_ms) = frame.times_ms[at];
-        point.pool_price_ms[at] + own.mix[at].beyond(frame.mix[at]).cost(ttft_ms, tbot_ms)
+        let (ttft_ms, tbot_ms) = linearization.times_ms[at];
+        iterate.pool_price_ms[at] + own.mix[at].beyond(linearization.mix[at]).cost(ttft_ms, tbot_ms)
     };
     let prices: Vec<f64> = (0..problem.pools.len()).map(shifted).collect();
-    let gap = check::gap(problem, &own, &point, &prices);
-    Round::of(problem, frame.clone(), point, kkt, gap)
+    let gap = check::gap(problem, &own, &iterate, &prices);
+    Round::of(problem, linearization.clone(), iterate, kkt, gap)
 }
 
 impl Round {
-    pub(crate) fn of(problem: &Problem<'_>, frame: Frame, point: Point, kkt: Kkt, gap: Gap) -> Self {
-        let (cost, shed) = (problem.cost(&point), problem.shed_cost(&point));
-        Self { frame, point, kkt, gap, cost, shed }
+    pub(crate) fn of(problem: &Problem<'_>, linearization: Linearization, iterate: Iterate, kkt: Kkt, gap: Gap) -> Self {
+        let (cost, shed) = (problem.cost(&iterate), problem.shed_cost(&iterate));
+        Self { linearization, iterate, kkt, gap, cost, shed }
     }
 
     /// Whether it costs less; of two that cost the same, whether its prices prove more.
@@ -350,7 +367,8 @@ impl Round {
     }
 }
 
-/// Solves once more with every route that has a sliver held to its other engines, and takes the result if it costs next to nothing.
+/// Solves once more with every route that has a sliver held to its other engines, and takes the
+/// result if it costs next to nothing.
 fn without_slivers(
     problem: &mut Problem<'_>,
     solver: &mut Solver,
@@ -358,39 +376,40 @@ fn without_slivers(
     prices: &[f64],
     budget_s: f64,
 ) -> Result<(Round, bool), PlanError> {
-    let share = |at: usize, arc: &Arc| {
-        let served = problem.demands[arc.demand].rps - best.point.shed_rps[arc.demand];
-        if served > 0.0 { best.point.flow_rps[at] / served } else { 0.0 }
+    let share = |at: usize, edge: &Edge| {
+        let served = problem.demands[edge.demand].rps - best.iterate.shed_rps[edge.demand];
+        if served > 0.0 { best.iterate.flow_rps[at] / served } else { 0.0 }
     };
-    let shares: Vec<f64> = problem.arcs.iter().enumerate().map(|(at, arc)| share(at, arc)).collect();
+    let shares: Vec<f64> = problem.edges.iter().enumerate().map(|(at, edge)| share(at, edge)).collect();
     let mut has_sliver = vec![false; problem.demands.len()];
-    for (arc, &share) in problem.arcs.iter().zip(&shares) {
-        has_sliver[arc.demand] |= share > ROUNDING_FRAC && share < SLIVER_FRAC;
+    for (edge, &share) in problem.edges.iter().zip(&shares) {
+        has_sliver[edge.demand] |= share > ROUNDING_FRAC && share < SLIVER_FRAC;
     }
     if !has_sliver.contains(&true) {
         return Ok((best, false));
     }
-    for (arc, &share) in problem.arcs.iter_mut().zip(&shares) {
-        arc.is_pruned = has_sliver[arc.demand] && share < SLIVER_FRAC;
+    for (edge, &share) in problem.edges.iter_mut().zip(&shares) {
+        edge.is_pruned = has_sliver[edge.demand] && share < SLIVER_FRAC;
     }
-    relinearise(problem, solver, &best.frame, &work_of(&best.point), prices)?;
+    relinearise(problem, solver, &best.linearization, &work_of(&best.iterate), prices)?;
     let solved = solve_checked(solver, budget_s);
     if problem.has_limits() && solved.is_err() {
-        // Where shed has a bound there may be no point without these flows.
-        problem.arcs.iter_mut().for_each(|arc| arc.is_pruned = false);
+        // Where shed has a bound there may be no iterate without these flows.
+        problem.edges.iter_mut().for_each(|edge| edge.is_pruned = false);
         return Ok((best, true));
     }
     let (solution, kkt) = solved?;
-    let mut pruned = round(problem, &best.frame, &solution, kkt);
+    let mut pruned = round(problem, &best.linearization, &solution, kkt);
     let latency = best.cost - best.shed;
     let sheds_no_more = pruned.shed <= best.shed * (1.0 + ROUNDING_FRAC);
     if sheds_no_more && pruned.cost - pruned.shed <= latency * (1.0 + PRUNE_COST_FRAC) {
-        // The bound of the program with all flows holds for the one with fewer, and is the tighter one.
+        // The bound of the program with all flows holds for the one with fewer, and is the tighter
+        // one.
         pruned.gap = best.gap.grown(pruned.cost - best.cost);
         return Ok((pruned, true));
     }
-    for arc in &mut problem.arcs {
-        arc.is_pruned = false;
+    for edge in &mut problem.edges {
+        edge.is_pruned = false;
     }
     Ok((best, true))
 }

@@ -1,12 +1,14 @@
 //! Where the solver starts: a point that is feasible, and a basis for it. Pure.
 //!
-//! The weights in force make flows of the present demand, and as long as they are legal these are a point of the program: each demand
-//! keeps what it has, each pool is loaded to the sum of it. So little is left to do when little has changed; and a plan depends on its
-//! arguments alone, not on the plans before it. What the held weights cannot serve starts as shed, and is the first to be improved.
+//! The weights in force make flows of the present demand, and as long as they are legal these are a
+//! point of the program: each demand keeps what it has, each pool is loaded to the sum of it. So
+//! little is left to do when little has changed; and a plan depends on its arguments alone, not on
+//! the plans before it. What the held weights cannot serve starts as shed, and is the first to be
+//! improved.
 
 use crate::plan::NEGLIGIBLE_RPS;
 use crate::plan::problem::formulation::Problem;
-use crate::plan::problem::linearization::Frame;
+use crate::plan::problem::linearization::Linearization;
 use crate::plan::problem::lp::LinearProgram;
 
 /// Share of a pool's capacity within which a load lies at a breakpoint.
@@ -14,7 +16,7 @@ const AT_BREAKPOINT_FRAC: f64 = 1e-9;
 
 /// Where a column or the logical of a row stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum BasisStatus {
     Lower,
     Basic,
     Upper,
@@ -23,25 +25,25 @@ pub(crate) enum Standing {
 /// A start for a program: how each column and row stands, and a guess at the price of each row.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
-    pub(crate) columns: Vec<Standing>,
-    pub(crate) rows: Vec<Standing>,
+    pub(crate) columns: Vec<BasisStatus>,
+    pub(crate) rows: Vec<BasisStatus>,
     pub(crate) prices: Vec<f64>,
 }
 
 impl Problem<'_> {
-    /// The held weights as a start for `program`, which must be this problem's at `frame`.
-    pub(crate) fn start(&self, program: &LinearProgram, frame: &Frame) -> Start {
-        let mut columns = vec![Standing::Lower; program.columns()];
-        let mut rows = vec![Standing::Basic; program.rhs.len()];
+    /// The held weights as a start for `program`, which must be this problem's at `linearization`.
+    pub(crate) fn start(&self, program: &LinearProgram, linearization: &Linearization) -> Start {
+        let mut columns = vec![BasisStatus::Lower; program.columns()];
+        let mut rows = vec![BasisStatus::Basic; program.rhs.len()];
         let mut load: Vec<f64> = vec![0.0; self.pools.len()];
         let mut kept: Vec<(f64, f64, Option<usize>)> = vec![(0.0, 0.0, None); self.demands.len()];
-        let first_kept = self.arcs.len() + self.demands.len() + self.segment_count();
-        let held = self.arcs.iter().filter(|arc| arc.kept_rps > 0.0);
-        for (arc, column) in held.zip(first_kept..) {
+        let first_kept = self.edges.len() + self.demands.len() + self.segment_count();
+        let held = self.edges.iter().filter(|edge| edge.kept_rps > 0.0);
+        for (edge, column) in held.zip(first_kept..) {
             let rps = program.upper[column];
-            columns[column] = Standing::Upper;
-            load[arc.pool] += rps * self.demands[arc.demand].request.work;
-            let (sum, most, largest) = &mut kept[arc.demand];
+            columns[column] = BasisStatus::Upper;
+            load[edge.pool] += rps * self.demands[edge.demand].request.work;
+            let (sum, most, largest) = &mut kept[edge.demand];
             *sum += rps;
             if rps > *most {
                 (*most, *largest) = (rps, Some(column));
@@ -49,42 +51,44 @@ impl Problem<'_> {
         }
         for (at, &(sum, _, largest)) in kept.iter().enumerate() {
             let misses = program.rhs[at] - sum > NEGLIGIBLE_RPS;
-            let basic = largest.filter(|_| !misses).unwrap_or(self.arcs.len() + at);
-            columns[basic] = Standing::Basic;
-            rows[at] = Standing::Lower;
+            let basic = largest.filter(|_| !misses).unwrap_or(self.edges.len() + at);
+            columns[basic] = BasisStatus::Basic;
+            rows[at] = BasisStatus::Lower;
         }
         for (at, pool) in self.pools.iter().enumerate() {
             if pool.cost.segment_count() > 0 {
-                rows[self.demands.len() + at] = Standing::Lower;
+                rows[self.demands.len() + at] = BasisStatus::Lower;
             }
         }
         self.stand_segments(program, &load, &vec![1; self.pools.len()], &mut columns);
         // Every other row has its room as a column, in the order of the rows, after all flows.
         let first_limit = self.demands.len() + self.pools.len();
         let first_room = columns.len() - (rows.len() - first_limit);
-        columns[first_room..].fill(Standing::Basic);
-        rows[first_limit..].fill(Standing::Lower);
-        let prices = self.guessed_prices(frame, rows.len());
+        columns[first_room..].fill(BasisStatus::Basic);
+        rows[first_limit..].fill(BasisStatus::Lower);
+        let prices = self.guessed_prices(linearization, rows.len());
         Start { columns, rows, prices }
     }
 
-    /// Lets the columns of a basis that was found at another frame stand as the loads `work_rps` have them in `program`.
-    pub(crate) fn restart(&self, program: &LinearProgram, work_rps: &[f64], columns: &mut [Standing]) {
-        let mut at = self.arcs.len() + self.demands.len();
+    /// Lets the columns of a basis that was found at another linearization stand as the loads
+    /// `work_rps` have them in `program`.
+    pub(crate) fn restart(&self, program: &LinearProgram, work_rps: &[f64], columns: &mut [BasisStatus]) {
+        let mut at = self.edges.len() + self.demands.len();
         let mut basics = Vec::with_capacity(self.pools.len());
         let mut free = Vec::with_capacity(self.pools.len());
         for (pool, load) in self.pools.iter().zip(work_rps) {
             let segments = &columns[at..at + pool.cost.segment_count()];
-            basics.push(segments.iter().filter(|&&standing| standing == Standing::Basic).count());
+            basics.push(segments.iter().filter(|&&standing| standing == BasisStatus::Basic).count());
             free.push(load - pool.pinned.work);
             at += segments.len();
         }
         self.stand_segments(program, &free, &basics, columns);
     }
 
-    /// Segments below a load are full, those above empty, and as many as `basics` says are basic, from the load upwards.
-    fn stand_segments(&self, program: &LinearProgram, load: &[f64], basics: &[usize], columns: &mut [Standing]) {
-        let mut first = self.arcs.len() + self.demands.len();
+    /// Segments below a load are full, those above empty, and as many as `basics` says are basic,
+    /// from the load upwards.
+    fn stand_segments(&self, program: &LinearProgram, load: &[f64], basics: &[usize], columns: &mut [BasisStatus]) {
+        let mut first = self.edges.len() + self.demands.len();
         for (at, pool) in self.pools.iter().enumerate() {
             let segments = first..first + pool.cost.segment_count();
             first = segments.end;
@@ -99,11 +103,11 @@ impl Problem<'_> {
             let basic_from = full.min(segments.end - basics);
             for column in segments {
                 columns[column] = if column < basic_from {
-                    Standing::Upper
+                    BasisStatus::Upper
                 } else if column < basic_from + basics {
-                    Standing::Basic
+                    BasisStatus::Basic
                 } else {
-                    Standing::Lower
+                    BasisStatus::Lower
                 };
             }
         }
@@ -113,24 +117,26 @@ impl Problem<'_> {
         self.pools.iter().map(|pool| pool.cost.segment_count()).sum()
     }
 
-    /// Row prices before anything is solved: pools at the slope of their load under the held weights, or else all at the same
-    /// utilisation; every demand at its cheapest pool; 0 for what is a limit.
-    fn guessed_prices(&self, frame: &Frame, rows: usize) -> Vec<f64> {
+    /// Row prices before anything is solved: pools at the slope of their load under the held
+    /// weights, or else all at the same utilisation; every demand at its cheapest pool; 0 for what
+    /// is a limit.
+    fn guessed_prices(&self, linearization: &Linearization, rows: usize) -> Vec<f64> {
         let is_held = !self.demands.is_empty() && self.demands.iter().all(|demand| demand.is_held);
         let demand: f64 = self.demands.iter().map(|demand| (demand.rps - demand.shed_rps) * demand.request.work).sum();
         let capacity: f64 = self.pools.iter().map(|pool| pool.cost.capacity_rps).sum();
         let utilisation = if capacity > 0.0 { (demand / capacity).min(1.0) } else { 0.0 };
         let price = |at: usize| {
             let cost = &self.pools[at].cost;
-            let load = if is_held { frame.focus[at].0 } else { utilisation * cost.capacity_rps };
-            if cost.is_ready() { cost.marginal_ms(load, frame.mix[at]) } else { 0.0 }
+            let load = if is_held { linearization.focus[at].0 } else { utilisation * cost.capacity_rps };
+            if cost.is_ready() { cost.marginal_ms(load, linearization.mix[at]) } else { 0.0 }
         };
         let pool_ms: Vec<f64> = (0..self.pools.len()).map(price).collect();
         let mut prices: Vec<f64> = self.demands.iter().map(|demand| demand.shed_price_ms).collect();
-        for arc in &self.arcs {
-            let delivered =
-                self.arc_cost_ms(frame, arc) + arc.move_ms + self.demands[arc.demand].request.work * pool_ms[arc.pool];
-            prices[arc.demand] = prices[arc.demand].min(delivered);
+        for edge in &self.edges {
+            let delivered = self.edge_cost_ms(linearization, edge)
+                + edge.move_ms
+                + self.demands[edge.demand].request.work * pool_ms[edge.pool];
+            prices[edge.demand] = prices[edge.demand].min(delivered);
         }
         prices.extend(pool_ms.iter().map(|price| -price));
         prices.resize(rows, 0.0);

@@ -1,14 +1,15 @@
 //! Is this plan legal, and how good is it? Plain arithmetic that shares no code with the solver.
 //!
-//! Three questions, from the outside in: do weights obey the rules ([`legal`]), does a point solve its linear program ([`kkt`]), and
-//! how far is it from the best on the true curves ([`gap_frac`])?
+//! Three questions, from the outside in: do weights obey the rules ([`legal`]), does an iterate
+//! solve its linear program ([`kkt`]), and how far is it from the best on the true curves
+//! ([`gap_frac`])?
 
 use thiserror::Error;
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
 use crate::plan::problem::formulation::{Demand, Problem};
-use crate::plan::problem::linearization::{Frame, Point};
+use crate::plan::problem::linearization::{Iterate, Linearization};
 use crate::plan::problem::lp::LinearProgram;
 use crate::plan::solve::highs::Solution;
 use crate::plan::{Evaluation, Inputs, NEGLIGIBLE_RPS, RouteWeights, evaluate};
@@ -19,10 +20,11 @@ const AMOUNT_TOLERANCE: f64 = 1e-6;
 /// Error of a sum of weights.
 const WEIGHT_TOLERANCE: f64 = 1e-9;
 
-/// Wrong sign a reduced cost may have, as a share of the largest price: ten times the solver's own tolerance.
+/// Wrong sign a reduced cost may have, as a share of the largest price: ten times the solver's own
+/// tolerance.
 const PRICE_TOLERANCE: f64 = 1e-6;
 
-/// Why weights are not legal, or a point is not optimal.
+/// Why weights are not legal, or an iterate is not optimal.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum Violation {
     #[error("class {class:?} of cluster {cluster:?} has {found} routes, wanted one")]
@@ -49,21 +51,22 @@ pub enum Violation {
     Memory { engine: String, found: f64, allowed: f64 },
     #[error("a row or bound of the program is missed by {found} requests/s, wanted at most {allowed}")]
     Residual { found: f64, allowed: f64 },
-    #[error("a reduced cost has the wrong sign by {found} ms, wanted at most {allowed}: the point is not optimal")]
+    #[error("a reduced cost has the wrong sign by {found} ms, wanted at most {allowed}: the iterate is not optimal")]
     ReducedCost { found: f64, allowed: f64 },
     #[error("the plan may cost {found} more than the best, as a share, wanted at most {allowed}")]
     Gap { found: f64, allowed: f64 },
 }
 
-/// How exactly a point solves its linear program.
+/// How exactly an iterate solves its linear program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kkt {
     pub(crate) residual_rps: f64,
     pub(crate) reduced_cost_ms: f64,
 }
 
-/// Whether `weights` obey every rule of `fleet` for `inputs`: one route for each (cluster, class), weights that sum to 1, only eligible
-/// and ready engines, pins as they were set, and no engine above its capacity or memory but by its pins.
+/// Whether `weights` obey every rule of `fleet` for `inputs`: one route for each (cluster, class),
+/// weights that sum to 1, only eligible and ready engines, pins as they were set, and no engine
+/// above its capacity or memory but by its pins.
 ///
 /// Returns the evaluation it needed anyway. Errors: the first [`Violation`] found.
 pub fn legal(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Result<Evaluation, Violation> {
@@ -148,7 +151,8 @@ fn route_is_legal(fleet: &Fleet, inputs: &Inputs, route: &RouteWeights) -> Resul
     Ok(())
 }
 
-/// Checks feasibility, dual feasibility and complementary slackness of `solution`: together they prove it optimal.
+/// Checks feasibility, dual feasibility and complementary slackness of `solution`: together they
+/// prove it optimal.
 ///
 /// Errors: [`Violation::Residual`] or [`Violation::ReducedCost`].
 pub(crate) fn kkt(program: &LinearProgram, solution: &Solution) -> Result<Kkt, Violation> {
@@ -188,19 +192,20 @@ pub(crate) fn kkt(program: &LinearProgram, solution: &Solution) -> Result<Kkt, V
     Ok(Kkt { residual_rps, reduced_cost_ms })
 }
 
-/// How much more a point may cost than the best, on the true curves; amounts in ms x requests/s.
+/// How much more an iterate may cost than the best, on the true curves; amounts in ms x requests/s.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gap {
-    /// Cost of the point over a bound that no flows are below, movement included.
+    /// Cost of the iterate over a bound that no flows are below, movement included.
     pub(crate) excess: f64,
     /// The same without movement, over what free movement could reach.
     pub(crate) base_excess: f64,
-    /// Latency and movement of the point.
+    /// Latency and movement of the iterate.
     pub(crate) latency: f64,
 }
 
 impl Gap {
-    /// As a share of the latency cost. A bound above the cost would be an error of this arithmetic, and no better than a gap.
+    /// As a share of the latency cost. A bound above the cost would be an error of this arithmetic,
+    /// and no better than a gap.
     pub(crate) fn frac(self) -> f64 {
         if self.latency > 0.0 { (self.excess / self.latency).abs() } else { 0.0 }
     }
@@ -217,20 +222,22 @@ impl Gap {
         }
     }
 
-    /// The gap of a point that costs `more` under the same bound.
+    /// The gap of an iterate that costs `more` under the same bound.
     pub(crate) fn grown(self, more: f64) -> Self {
         let more = more.max(0.0);
         Self { excess: self.excess.abs() + more, base_excess: self.base_excess.max(0.0) + more, ..self }
     }
 }
 
-/// How much more `point` costs than any flows could on the true curves of the single engines: an upper bound.
+/// How much more `iterate` costs than any flows could on the true curves of the single engines: an
+/// upper bound.
 ///
-/// The bound is the Lagrangian of docs/model.md, section 5, at the point's own prices; it needs nothing but arithmetic and holds
-/// whatever the prices are. `frame` must be the point's own ([`Problem::refined`]), with `prices` for its mix.
-pub(crate) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &[f64]) -> Gap {
-    // Least cost of one more request without limit, of one where movement is free, and what the held flows offer for less; shed too
-    // is without limit, unless it is known what can be served.
+/// The bound is the Lagrangian of docs/model.md, section 5, at the iterate's own prices; it needs
+/// nothing but arithmetic and holds whatever the prices are. `linearization` must be the iterate's
+/// own ([`Problem::refined`]), with `prices` for its mix.
+pub(crate) fn gap(problem: &Problem<'_>, linearization: &Linearization, iterate: &Iterate, prices: &[f64]) -> Gap {
+    // Least cost of one more request without limit, of one where movement is free, and what the
+    // held flows offer for less; shed too is without limit, unless it is known what can be served.
     let is_free = |demand: &Demand| demand.shed_most_rps == f64::INFINITY;
     let shed = |demand: &Demand| if is_free(demand) { demand.shed_price_ms } else { f64::INFINITY };
     let mut beyond: Vec<f64> = problem.demands.iter().map(shed).collect();
@@ -239,22 +246,22 @@ pub(crate) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &
     let limited = |demand: &Demand| if is_free(demand) { Vec::new() } else { vec![limited(demand)] };
     let mut kept: Vec<Vec<(f64, f64)>> = problem.demands.iter().map(limited).collect();
     let mut latency = 0.0;
-    for (arc, &flow) in problem.arcs.iter().zip(&point.flow_rps) {
-        let arc_cost = problem.arc_cost_ms(frame, arc);
-        let work = problem.demands[arc.demand].request.work;
-        let delivered = arc_cost + work * prices[arc.pool] + problem.limits_ms(point, arc);
-        let limit_ms = if problem.demands[arc.demand].is_held { point.move_limit_price_ms } else { 0.0 };
-        beyond[arc.demand] = beyond[arc.demand].min(delivered + arc.move_ms + limit_ms);
-        free[arc.demand] = free[arc.demand].min(delivered);
-        if arc.kept_rps > 0.0 {
-            kept[arc.demand].push((delivered, arc.kept_rps));
+    for (edge, &flow) in problem.edges.iter().zip(&iterate.flow_rps) {
+        let edge_cost = problem.edge_cost_ms(linearization, edge);
+        let work = problem.demands[edge.demand].request.work;
+        let delivered = edge_cost + work * prices[edge.pool] + problem.limits_ms(iterate, edge);
+        let limit_ms = if problem.demands[edge.demand].is_held { iterate.move_limit_price_ms } else { 0.0 };
+        beyond[edge.demand] = beyond[edge.demand].min(delivered + edge.move_ms + limit_ms);
+        free[edge.demand] = free[edge.demand].min(delivered);
+        if edge.kept_rps > 0.0 {
+            kept[edge.demand].push((delivered, edge.kept_rps));
         }
-        latency += flow * arc_cost;
+        latency += flow * edge_cost;
     }
     let (mut shed_cost, mut bound, mut base_bound) = (0.0, 0.0, 0.0);
     for (at, demand) in problem.demands.iter().enumerate() {
         // What is shed before the program is no choice of it.
-        shed_cost += (point.shed_rps[at] - demand.shed_rps) * demand.shed_price_ms;
+        shed_cost += (iterate.shed_rps[at] - demand.shed_rps) * demand.shed_price_ms;
         let mut rest = demand.rps - demand.shed_rps;
         kept[at].sort_by(|a, b| a.0.total_cmp(&b.0));
         for &(delivered, rps) in kept[at].iter().take_while(|&&(delivered, _)| delivered < beyond[at]) {
@@ -273,24 +280,24 @@ pub(crate) fn gap(problem: &Problem<'_>, frame: &Frame, point: &Point, prices: &
         base_bound += if rest > 0.0 { rest * free[at] } else { 0.0 };
     }
     for (at, pool) in problem.pools.iter().enumerate() {
-        let (price, mix) = (prices[at], frame.mix[at]);
+        let (price, mix) = (prices[at], linearization.mix[at]);
         // Engine by engine, so that nothing rests on the pool being exact.
         for (engine, share) in pool.apart.iter().zip(&pool.shares) {
             let pinned = pool.pinned.work * share;
-            latency += engine.total(point.loads[at].work * share, mix);
+            latency += engine.total(iterate.loads[at].work * share, mix);
             let least = engine.cheapest(pinned, mix, price) + price * pinned;
             bound += least;
             base_bound += least;
         }
     }
-    let memory: f64 = point.memory_price_ms.iter().enumerate().map(|(at, price)| price * problem.memory_room(at)).sum();
-    let budgets: f64 = problem.budgets.iter().zip(&point.budget_price_ms).map(|(budget, price)| price * budget.excess).sum();
+    let memory: f64 = iterate.memory_price_ms.iter().enumerate().map(|(at, price)| price * problem.memory_room(at)).sum();
+    let budgets: f64 = problem.budgets.iter().zip(&iterate.budget_price_ms).map(|(budget, price)| price * budget.excess).sum();
     bound -= memory + budgets;
     base_bound -= memory + budgets;
     if let Some(limit) = problem.move_limit_rps {
-        bound -= limit * point.move_limit_price_ms;
+        bound -= limit * iterate.move_limit_price_ms;
     }
-    let moved = problem.move_cost(point);
+    let moved = problem.move_cost(iterate);
     Gap { excess: latency + moved + shed_cost - bound, base_excess: latency + shed_cost - base_bound, latency: latency + moved }
 }
 
@@ -314,7 +321,7 @@ mod tests {
         program.push(5.0, 100.0, &[(0, 1.0)]);
         let check = |values: [f64; 2], dual: f64| kkt(&program, &Solution { values: values.to_vec(), duals: vec![dual] });
         assert!(check([6.0, 4.0], 5.0).is_ok());
-        assert!(matches!(check([5.0, 5.0], 5.0), Err(Violation::ReducedCost { found, .. }) if found == 3.0), "a dearer point");
+        assert!(matches!(check([5.0, 5.0], 5.0), Err(Violation::ReducedCost { found, .. }) if found == 3.0), "a dearer iterate");
         assert!(matches!(check([6.0, 4.0], 4.0), Err(Violation::ReducedCost { found, .. }) if found == 1.0), "a wrong price");
         assert!(matches!(check([6.0, 3.0], 5.0), Err(Violation::Residual { found, .. }) if found == 1.0), "a row missed");
         assert!(
