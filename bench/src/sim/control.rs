@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use router_user::config::Config;
-use router_user::control::{Conclusion, Measured, Planning, Probe, conclude};
+use router_user::control::{Action, Canary, Conclusion, Measured, NextPlan, Planning, Probe, conclude, failover_weights};
+use router_user::plan::decide::gate::{Decision, PublishReason};
 use router_user::plan::{Inputs, plan};
 use router_user::publish::snapshot::Snapshot;
 use router_user::publish::store::DemandReport;
@@ -26,6 +27,9 @@ pub(super) struct Controller {
     policy: Policy,
     measured: Measured,
     planning: Planning,
+    canary: Canary,
+    /// What a store would have: the newest snapshot that is for all.
+    last_for_all: Option<Arc<Snapshot>>,
     pub(super) published: Option<Arc<Published>>,
     is_urgent: bool,
 }
@@ -44,6 +48,8 @@ impl Controller {
             policy,
             measured: Measured::new(Arc::clone(config)),
             planning: Planning::new(BUDGET),
+            canary: Canary::new(config),
+            last_for_all: None,
             published: None,
             is_urgent: false,
         }
@@ -51,7 +57,8 @@ impl Controller {
 
     /// A new process in the place of the old one: all it has is what is in the store.
     pub(super) fn restart(&mut self, now: Duration) {
-        *self = Self { published: self.published.take(), ..Self::new(&self.config, self.policy) };
+        let (published, last_for_all) = (self.published.take(), self.last_for_all.take());
+        *self = Self { published, last_for_all, ..Self::new(&self.config, self.policy) };
         if let Some(snapshot) = self.published.as_ref().and_then(|published| published.snapshot.as_ref()) {
             self.measured.start_from(now, snapshot);
         }
@@ -72,6 +79,7 @@ impl Controller {
 
     /// Errors: production refuses the report.
     pub(super) fn report(&mut self, now: Duration, report: &DemandReport) -> Result<()> {
+        self.canary.on_report(now, report);
         Ok(self.measured.report(now, report)?)
     }
 
@@ -88,21 +96,24 @@ impl Controller {
             return Ok(Step::default());
         }
         self.is_urgent = false;
-        let fleet = &self.config.fleet;
+        let config = Arc::clone(&self.config);
+        let fleet = &config.fleet;
+        if self.policy != Policy::Optimiser {
+            return self.follow_policy(now, checker);
+        }
+        let on_tick = self.canary.on_tick(now, fleet, self.in_force().as_deref());
+        let ended = match on_tick {
+            Action::Publish(content) => Some(content),
+            Action::TakeBack { reason } => self.last_for_all.as_deref().map(|last| Snapshot { reason, ..last.clone() }),
+            Action::Nothing | Action::HoldBack(_) | Action::Trial(_) => None,
+        };
+        if let Some(content) = ended {
+            self.publish(now, content)?;
+        }
         let held = self.published.as_ref().map(|published| published.weights.clone());
         let (inputs, suspicions) = self.measured.inputs(now, Vec::new(), held.as_deref());
         checker.note_suspicions(&suspicions);
-        let generation = self.published.as_ref().map_or(0, |published| published.generation);
-        let next = Generation::after(Generation(generation), Generation(generation).epoch());
-        let next = next.ok_or_else(|| anyhow!("no generation after {generation}"))?.0;
-        if self.policy != Policy::Optimiser {
-            let weights = self.policy.weights(fleet, &inputs);
-            let moved_frac =
-                held.as_ref().map_or(0.0, |held| router_user::plan::decide::gate::moved_frac(&inputs, held, &weights));
-            self.published = Some(Arc::new(Published { generation: next, snapshot: None, weights }));
-            return Ok(Step { has_published: true, moved_frac });
-        }
-        let plan = self.planning.plan(fleet, &inputs, held.as_deref()).map_err(|failure| anyhow!("{failure}"))?;
+        let plan = self.planning.plan(fleet, &inputs, held.as_deref())?;
         let Conclusion { decision, published, .. } = conclude(fleet, &inputs, held.as_deref(), &plan);
         let judged = Judged { inputs: &inputs, held: held.as_deref(), plan: &plan, decision: &decision };
         let Some((plan, content)) = published else {
@@ -110,13 +121,62 @@ impl Controller {
             return Ok(Step::default());
         };
         // What is published may go only part of the way to the plan.
-        let alternates = build::alternates(&self.planning.alternates(fleet, &inputs, &plan.weights()));
-        let published_unix_ms = now.as_millis() as u64;
-        let snapshot = Arc::new(Snapshot { generation: next, published_unix_ms, alternates, ..content }.sealed());
+        let (weights, in_force) = (plan.weights(), self.in_force());
+        let next = NextPlan {
+            fleet,
+            inputs: &inputs,
+            held: in_force.as_ref(),
+            held_weights: held.as_deref(),
+            weights: &weights,
+            content: &content,
+            is_urgent: matches!(decision, Decision::Publish(PublishReason::First | PublishReason::Illegal(_))),
+        };
+        let content = match self.canary.on_plan(now, &next) {
+            Action::Publish(content) | Action::Trial(content) => content,
+            Action::Nothing | Action::HoldBack(_) | Action::TakeBack { .. } => {
+                checker.plan(now, &judged, None)?;
+                return Ok(Step::default());
+            }
+        };
+        let alternates = build::alternates(&failover_weights(fleet, &inputs, &weights));
+        let snapshot = self.publish(now, Snapshot { alternates, ..content })?;
         let moved_frac = checker.plan(now, &judged, Some(&snapshot))?;
-        // As a controller reads it back: what is held is what was published, not what was planned.
-        let weights = build::held_weights(fleet, &snapshot).ok_or_else(|| anyhow!("the snapshot is of another fleet"))?;
-        self.published = Some(Arc::new(Published { generation: next, snapshot: Some(snapshot), weights }));
         Ok(Step { has_published: true, moved_frac })
+    }
+
+    /// A policy that is only compared with publishes at every plan.
+    fn follow_policy(&mut self, now: Duration, checker: &mut Checker) -> Result<Step> {
+        let held = self.published.as_ref().map(|published| published.weights.clone());
+        let (inputs, suspicions) = self.measured.inputs(now, Vec::new(), held.as_deref());
+        checker.note_suspicions(&suspicions);
+        let weights = self.policy.weights(&self.config.fleet, &inputs);
+        let moved_frac = held.as_ref().map_or(0.0, |held| router_user::plan::decide::gate::moved_frac(&inputs, held, &weights));
+        self.published = Some(Arc::new(Published { generation: self.next_generation()?, snapshot: None, weights }));
+        Ok(Step { has_published: true, moved_frac })
+    }
+
+    fn in_force(&self) -> Option<Arc<Snapshot>> {
+        self.published.as_ref()?.snapshot.clone()
+    }
+
+    fn next_generation(&self) -> Result<u64> {
+        let last = Generation(self.published.as_ref().map_or(0, |published| published.generation));
+        Ok(Generation::after(last, last.epoch()).ok_or_else(|| anyhow!("no generation after {last}"))?.0)
+    }
+
+    /// Numbers and seals `content`, and puts it where data planes look.
+    fn publish(&mut self, now: Duration, content: Snapshot) -> Result<Arc<Snapshot>> {
+        let generation = self.next_generation()?;
+        let numbered = Snapshot { generation, published_unix_ms: now.as_millis() as u64, ..content };
+        let snapshot = Arc::new(numbered.sealed());
+        self.canary.on_published(now, &self.config.fleet, &snapshot);
+        if snapshot.audience.is_empty() {
+            self.last_for_all = Some(Arc::clone(&snapshot));
+        }
+        // As a controller reads it back: what is held is what was published, not what was planned.
+        let weights = self.canary.held_weights(&self.config.fleet, &snapshot);
+        let weights = weights.ok_or_else(|| anyhow!("nobody knows what is in force"))?;
+        self.published = Some(Arc::new(Published { generation, snapshot: Some(Arc::clone(&snapshot)), weights }));
+        Ok(snapshot)
     }
 }

@@ -66,7 +66,10 @@ impl Plane {
         }
         self.next_look_s = at_s + if rng.below(LATE_LOOKS) == 0 { LATE_LOOK_S } else { 1 + rng.below(LOOK_S) as u32 };
         self.contact_s = at_s;
-        if let Some(newest) = newest.filter(|newest| newest.generation > self.held.generation) {
+        // What is on trial in another cluster is passed over.
+        let name = &fleet.clusters[self.cluster.index()].name;
+        let is_for_it = |newest: &Published| newest.snapshot.as_ref().is_none_or(|snapshot| snapshot.is_for(name));
+        if let Some(newest) = newest.filter(|newest| newest.generation > self.held.generation && is_for_it(newest)) {
             self.held = Arc::clone(newest);
             self.apply(fleet);
         }

@@ -3,18 +3,34 @@
 use std::panic::catch_unwind;
 use std::time::Duration;
 
+use thiserror::Error;
+
 use crate::model::Fleet;
 use crate::plan::decide::failover::{Alternate, alternates};
 use crate::plan::decide::gate::{Decision, decide, with_weights};
 use crate::plan::decide::regions::{RegionLoss, region_losses};
-use crate::plan::{Inputs, Optimiser, Plan, RouteWeights, evaluate, plan_greedily};
+use crate::plan::{Inputs, Optimiser, Plan, PlanError, RouteWeights, evaluate, plan_greedily};
 use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
+use crate::publish::store::StoreError;
 
 /// The optimiser, which remembers what has just moved, and what stands in for it.
 #[derive(Debug)]
 pub struct Planning {
     optimiser: Optimiser,
+}
+
+/// Why a cycle published nothing.
+#[derive(Debug, Error)]
+pub enum CycleError {
+    #[error("cannot take over from the last leader: {0}")]
+    TakeOver(StoreError),
+    #[error("no plan: {0}")]
+    Plan(#[from] PlanError),
+    #[error("the planner thread is gone")]
+    Planner,
+    #[error("cannot publish: {0}")]
+    Publish(StoreError),
 }
 
 /// What a cycle comes to.
@@ -36,29 +52,29 @@ impl Planning {
     /// Plans for `inputs` from the `held` weights. Where the optimiser fails, the plan is one that was made without it.
     ///
     /// Errors: why there is no plan at all.
-    pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, String> {
-        let plan = self.optimiser.plan_or_greedy(fleet, inputs, held).map_err(|error| format!("no plan: {error}"))?;
+    pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, CycleError> {
+        let plan = self.optimiser.plan_or_greedy(fleet, inputs, held)?;
         if let Some(failure) = &plan.solver_failure {
             tracing::error!(failure, "the optimiser failed; the greedy plan stands in");
         }
         Ok(plan)
     }
+}
 
-    /// What `weights` become when engines are lost; nothing if that fails, since weights are worth publishing without.
-    pub fn alternates(&self, fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Alternate> {
-        catch_unwind(|| alternates(fleet, inputs, weights)).unwrap_or_else(|_| {
-            tracing::error!("making alternates panicked; publishing without");
-            Vec::new()
-        })
-    }
+/// What `weights` become when engines are lost; nothing if that fails, since weights are worth publishing without.
+pub fn failover_weights(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Alternate> {
+    catch_unwind(|| alternates(fleet, inputs, weights)).unwrap_or_else(|_| {
+        tracing::error!("making failover weights panicked; publishing without");
+        Vec::new()
+    })
+}
 
-    /// What the loss of each region would mean; nothing if that fails.
-    pub fn region_losses(&self, fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
-        catch_unwind(|| region_losses(fleet, inputs)).unwrap_or_else(|_| {
-            tracing::error!("the check of lost regions panicked");
-            Vec::new()
-        })
-    }
+/// What the loss of each region would mean; nothing if that fails.
+pub(crate) fn lost_regions(fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
+    catch_unwind(|| region_losses(fleet, inputs)).unwrap_or_else(|_| {
+        tracing::error!("the check of lost regions panicked");
+        Vec::new()
+    })
 }
 
 /// Decides between `plan` and the `held` weights, both under the inputs that the plan was made for.

@@ -15,11 +15,16 @@ mod pins;
 mod planner_thread;
 mod server;
 
-pub use controller::task::{Command, CommandError, ControlStatus, Controller, ControllerHandle, Explained};
-pub use cycle::{Conclusion, Planning, completed, conclude, restated};
+pub use canary::{Action, Canary, NextPlan};
+pub use controller::command::{Command, CommandError};
+pub use controller::handle::ControllerHandle;
+pub use controller::status::{ControlStatus, Explained};
+pub use controller::task::Controller;
+pub use cycle::{Conclusion, CycleError, Planning, completed, conclude, failover_weights, restated};
 pub use engines::health::{Answer, Probe, Verdict};
 pub use estimate::demand::{DemandEstimate, Freshness, ReportError};
 pub use estimate::state::{ClusterDemand, EngineDrift, EngineHealth, EnginePresent, MeasureError, Measured, Suspicion};
 pub(crate) use pins::time_left;
 pub use pins::{PinError, PinRequest};
+pub use planner_thread::PlanFn;
 pub use server::{router, serve, serve_on};

@@ -13,7 +13,6 @@ use thiserror::Error;
 
 use crate::model::{ClassId, ClusterId, Fleet, Ineligible};
 use crate::plan::Pin;
-use crate::publish::store::{StoreError, write_whole};
 
 /// Farthest a sum of weights may be from 1: what typing decimals costs.
 const SUM_TOLERANCE: f64 = 0.001;
@@ -82,8 +81,6 @@ pub enum PinError {
     Sum(f64),
     #[error("pins of the last leader: {0}")]
     Json(#[from] serde_json::Error),
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 /// All pins, with the file that keeps them.
@@ -107,7 +104,7 @@ impl Pins {
         Self { file, pins: legal(pins, fleet, moment) }
     }
 
-    /// All pins with `pin` in the place of an earlier one of the same cluster and class; to be [kept](Self::keep).
+    /// All pins with `pin` in the place of an earlier one of the same cluster and class; to be [set](Self::set).
     ///
     /// Errors: it names something unknown or not eligible, or its weights are not weights.
     pub(super) fn with(&self, pin: PinRequest, fleet: &Fleet, moment: Moment) -> Result<Vec<HeldPin>, PinError> {
@@ -138,21 +135,27 @@ impl Pins {
         self.pins.iter().filter_map(|pin| resolve(&pin.request, fleet).ok()).collect()
     }
 
-    /// Puts `pins` in the place of all, and on disk.
-    ///
-    /// Errors: they cannot be stored; then nothing changes.
-    pub(super) fn keep(&mut self, pins: Vec<HeldPin>, moment: Moment) -> Result<(), PinError> {
-        write_whole(&self.file, &to_json(&pins, moment))?;
+    /// Where pins are kept on this disk.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    pub(super) fn all(&self) -> &[HeldPin] {
+        &self.pins
+    }
+
+    /// Puts `pins`, which are [kept](Self::file) already, in the place of all.
+    pub(super) fn set(&mut self, pins: Vec<HeldPin>) {
         self.pins = pins;
-        Ok(())
     }
 
     /// Takes over the pins that another controller kept.
     ///
-    /// Errors: they cannot be read or stored; then nothing changes.
+    /// Errors: they cannot be read; then nothing changes.
     pub(super) fn adopt(&mut self, json: &[u8], fleet: &Fleet, moment: Moment) -> Result<(), PinError> {
         let pins: Vec<PinRequest> = serde_json::from_slice(json)?;
-        self.keep(legal(pins, fleet, moment), moment)
+        self.pins = legal(pins, fleet, moment);
+        Ok(())
     }
 }
 
@@ -250,6 +253,12 @@ mod tests {
         PinRequest { cluster: "b".to_owned(), class: "chat".to_owned(), weights, ..PinRequest::default() }
     }
 
+    /// Keeps pins as the controller does.
+    fn keep(pins: &mut Pins, kept: Vec<HeldPin>, moment: Moment) {
+        crate::publish::store::write_whole(pins.file(), &to_json(&kept, moment)).expect("stored");
+        pins.set(kept);
+    }
+
     fn at(now_ms: u64, unix_ms: u64) -> Moment {
         Moment { now: ms(now_ms), unix_ms }
     }
@@ -264,13 +273,16 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let mut pins = Pins::load(dir.path(), &fleet, at(0, 0));
         let timed = PinRequest { expires_unix_ms: Some(1_000), ..pin(&[("e2", 0.5), ("e3", 0.5)]) };
-        pins.keep(pins.with(timed, &fleet, at(0, 0)).expect("legal"), at(0, 0)).expect("stored");
+        let kept = pins.with(timed, &fleet, at(0, 0)).expect("legal");
+        keep(&mut pins, kept, at(0, 0));
         let mut pins = Pins::load(dir.path(), &fleet, at(0, 0));
         assert_eq!(pins.in_force(ms(999), &fleet)[0].weights.len(), 2);
         assert!(pins.in_force(ms(1_000), &fleet).is_empty());
-        pins.keep(pins.with(pin(&[("e1", 1.0)]), &fleet, at(0, 0)).expect("legal"), at(0, 0)).expect("stored");
+        let kept = pins.with(pin(&[("e1", 1.0)]), &fleet, at(0, 0)).expect("legal");
+        keep(&mut pins, kept, at(0, 0));
         assert_eq!(pins.without(Some("a"), None, &fleet).expect("known").len(), 1);
-        pins.keep(pins.without(Some("b"), Some("chat"), &fleet).expect("known"), at(0, 0)).expect("stored");
+        let kept = pins.without(Some("b"), Some("chat"), &fleet).expect("known");
+        keep(&mut pins, kept, at(0, 0));
         assert!(pins.in_force(ms(0), &fleet).is_empty());
     }
 
@@ -280,7 +292,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let mut pins = Pins::load(dir.path(), &fleet, at(0, 500_000));
         let timed = PinRequest { ttl_ms: Some(8_000), ..pin(&[("e1", 1.0)]) };
-        pins.keep(pins.with(timed, &fleet, at(1_000, 500_000)).expect("legal"), at(1_000, 500_000)).expect("stored");
+        let kept = pins.with(timed, &fleet, at(1_000, 500_000)).expect("legal");
+        keep(&mut pins, kept, at(1_000, 500_000));
         assert_eq!(pins.in_force(ms(8_999), &fleet).len(), 1);
         // The next process starts 3 s later, by a wall clock that is right, was set back, or was set forward.
         for (unix_ms, left_ms) in [(503_000, 5_000), (100_000, 8_000), (900_000, 0)] {

@@ -1,4 +1,4 @@
-//! The thread that plans: it owns the optimiser, which starts each plan from where the last one ended.
+//! The thread that plans. It owns the optimiser, which starts each plan from where the last one ended.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -7,87 +7,109 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::config::Config;
-use crate::control::cycle::Planning;
+use crate::control::cycle::{Conclusion, CycleError, Planning, completed, conclude, failover_weights, restated};
+use crate::model::Fleet;
 use crate::plan::decide::failover::Alternate;
-use crate::plan::decide::regions::RegionLoss;
 use crate::plan::{Inputs, Plan, RouteWeights};
 
-/// Share of the period between two plans that the solver may take: the rest is for the check, and for everything else of a tick.
+/// Share of the period between two plans that the solver may take. The rest is for the check of the plan, and for the decision.
 const BUDGET_FRAC: f64 = 0.8;
 
-/// A period shorter than this still gives the solver this long: a first plan of a large fleet takes most of it.
-const LEAST_BUDGET: Duration = Duration::from_secs(1);
+/// Least time that the solver gets, however short the period: a first plan of a large fleet takes most of it.
+const BUDGET_LEAST: Duration = Duration::from_secs(1);
 
-/// Plans that wait: the controller asks for one at a time.
-const QUEUE: usize = 1;
+/// Jobs that wait. The controller asks for one plan, or the failover weights of one, at a time.
+const QUEUE: usize = 2;
+
+/// Makes a plan of a fleet and its inputs, from the weights in force.
+pub type PlanFn = Box<dyn FnMut(&Fleet, &Inputs, Option<&[RouteWeights]>) -> Result<Plan, CycleError> + Send>;
 
 /// Access to the thread; it ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Solver {
+#[derive(Clone, Debug)]
+pub(crate) struct PlannerThread {
     jobs: SyncSender<Job>,
 }
 
-enum Job {
-    Plan { inputs: Inputs, held: Option<Vec<RouteWeights>>, done: oneshot::Sender<Result<Plan, String>> },
-    Alternates { inputs: Inputs, weights: Vec<RouteWeights>, done: oneshot::Sender<Vec<Alternate>> },
-    Regions { inputs: Inputs, done: oneshot::Sender<Vec<RegionLoss>> },
+/// What a plan is made from.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanJob {
+    pub(crate) inputs: Inputs,
+    /// The weights in force; routes may be missing where the fleet has changed.
+    pub(crate) held: Option<Vec<RouteWeights>>,
+    /// What has changed in the fleet since the weights in force were published.
+    pub(crate) change: Option<String>,
 }
 
-impl Solver {
+/// A plan, and what it comes to beside the weights in force.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub(crate) job: PlanJob,
+    pub(crate) plan: Plan,
+    pub(crate) conclusion: Conclusion,
+}
+
+enum Job {
+    Plan(Box<PlanJob>, oneshot::Sender<Result<Box<Planned>, CycleError>>),
+    Failover { inputs: Box<Inputs>, weights: Vec<RouteWeights>, done: oneshot::Sender<Vec<Alternate>> },
+}
+
+impl PlannerThread {
+    /// Starts the thread, with the optimiser or with `plan` in its place.
+    ///
     /// Errors: the machine has no thread left.
-    pub(crate) fn start(config: Arc<Config>) -> std::io::Result<Self> {
+    pub(crate) fn start(config: Arc<Config>, plan: Option<PlanFn>) -> std::io::Result<Self> {
         let (jobs, inbox) = sync_channel(QUEUE);
-        std::thread::Builder::new().name("ilb-solver".to_owned()).spawn(move || work(&config, &inbox))?;
+        let plan = plan.unwrap_or_else(|| {
+            let mut planning = Planning::new(config.control.period.mul_f64(BUDGET_FRAC).max(BUDGET_LEAST));
+            Box::new(move |fleet, inputs, held| planning.plan(fleet, inputs, held))
+        });
+        std::thread::Builder::new().name("ilb-planner".to_owned()).spawn(move || work(&config, plan, &inbox))?;
         Ok(Self { jobs })
     }
 
-    /// Plans for `inputs` from the `held` weights. Where the optimiser fails, the plan is one that was made without it.
+    /// Plans, and decides between the plan and the weights in force. Where the optimiser fails, a plan without it stands in.
     ///
     /// Errors: why there is no plan at all.
-    pub(crate) async fn plan(&self, inputs: Inputs, held: Option<Vec<RouteWeights>>) -> Result<Plan, String> {
+    pub(crate) async fn plan(&self, job: PlanJob) -> Result<Box<Planned>, CycleError> {
         let (done, answer) = oneshot::channel();
-        let gone = |_| "the solver thread is gone".to_owned();
-        // The queue has room: the last plan was waited for.
-        self.jobs.send(Job::Plan { inputs, held, done }).map_err(|_| gone(()))?;
-        answer.await.map_err(|_| gone(()))?
+        self.jobs.try_send(Job::Plan(Box::new(job), done)).map_err(|_| CycleError::Planner)?;
+        answer.await.map_err(|_| CycleError::Planner)?
     }
 
     /// What `weights` become when engines are lost; nothing if that fails, since weights are worth publishing without.
-    pub(crate) async fn alternates(&self, inputs: Inputs, weights: Vec<RouteWeights>) -> Vec<Alternate> {
+    pub(crate) async fn failover_weights(&self, inputs: Inputs, weights: Vec<RouteWeights>) -> Vec<Alternate> {
         let (done, answer) = oneshot::channel();
-        if self.jobs.send(Job::Alternates { inputs, weights, done }).is_err() {
-            return Vec::new();
-        }
-        answer.await.unwrap_or_default()
-    }
-
-    /// What the loss of each region would mean; nothing if that fails.
-    pub(crate) async fn region_losses(&self, inputs: Inputs) -> Vec<RegionLoss> {
-        let (done, answer) = oneshot::channel();
-        if self.jobs.send(Job::Regions { inputs, done }).is_err() {
+        if self.jobs.try_send(Job::Failover { inputs: Box::new(inputs), weights, done }).is_err() {
             return Vec::new();
         }
         answer.await.unwrap_or_default()
     }
 }
 
-fn work(config: &Config, inbox: &Receiver<Job>) {
-    let budget = config.control.period.mul_f64(BUDGET_FRAC).max(LEAST_BUDGET);
-    let mut planning = Planning::new(budget);
+fn work(config: &Config, mut plan: PlanFn, inbox: &Receiver<Job>) {
     while let Ok(job) = inbox.recv() {
         // Whoever asked may have stopped waiting.
         match job {
-            Job::Plan { inputs, held, done } => {
-                let _ = done.send(planning.plan(&config.fleet, &inputs, held.as_deref()));
+            Job::Plan(job, done) => {
+                let _ = done.send(planned(&config.fleet, &mut plan, *job).map(Box::new));
             }
-            Job::Regions { inputs, done } => {
-                let _ = done.send(planning.region_losses(&config.fleet, &inputs));
-            }
-            Job::Alternates { inputs, weights, done } => {
-                let _ = done.send(planning.alternates(&config.fleet, &inputs, &weights));
+            Job::Failover { inputs, weights, done } => {
+                let _ = done.send(failover_weights(&config.fleet, &inputs, &weights));
             }
         }
     }
+}
+
+fn planned(fleet: &Fleet, plan: &mut PlanFn, job: PlanJob) -> Result<Planned, CycleError> {
+    let held = job.held.clone().and_then(|held| completed(fleet, &job.inputs, held));
+    let plan = plan(fleet, &job.inputs, held.as_deref())?;
+    let mut conclusion = conclude(fleet, &job.inputs, held.as_deref(), &plan);
+    // Data planes know the fleet from snapshots, so a changed one is published even where the weights stay.
+    if let (Some(change), Some(held), None) = (&job.change, &held, &conclusion.published) {
+        let reason = format!("the weights stay, and the fleet has changed: {change}");
+        conclusion.published = Some(restated(fleet, &job.inputs, held, &plan, &reason));
+    }
+    Ok(Planned { job: PlanJob { held, ..job }, plan, conclusion })
 }
 
 #[cfg(test)]
@@ -98,12 +120,13 @@ mod tests {
     async fn plans_come_back_and_start_from_the_held_weights() {
         let config = crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("the example is legal");
         let inputs = Inputs::from_fleet(&config.fleet);
-        let solver = Solver::start(Arc::new(config)).expect("a thread");
-        let first = solver.plan(inputs.clone(), None).await.expect("a plan");
-        let second = solver.plan(inputs.clone(), Some(first.weights())).await.expect("a plan");
+        let planner = PlannerThread::start(Arc::new(config), None).expect("a thread");
+        let job = PlanJob { inputs: inputs.clone(), held: None, change: None };
+        let first = planner.plan(job.clone()).await.expect("a plan").plan;
+        let second = planner.plan(PlanJob { held: Some(first.weights()), ..job.clone() }).await.expect("a plan").plan;
         assert!(second.moved_frac < 1e-9 && !second.is_greedy, "{}", second.moved_frac);
-        let broken = Inputs { demand_rps: Vec::new(), ..inputs };
-        let error = solver.plan(broken, None).await.expect_err("no inputs of this fleet");
+        let broken = PlanJob { inputs: Inputs { demand_rps: Vec::new(), ..inputs }, ..job };
+        let error = planner.plan(broken).await.expect_err("no inputs of this fleet").to_string();
         assert!(error.contains("demand has 0 entries, wanted 3"), "{error}");
     }
 }

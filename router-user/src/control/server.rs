@@ -11,7 +11,8 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
-use crate::control::controller::task::{Command, CommandError, ControllerHandle};
+use crate::control::controller::command::{Command, CommandError};
+use crate::control::controller::handle::ControllerHandle;
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{DemandReport, Held, Store, StoreError, etag, held_by};

@@ -1,4 +1,8 @@
 //! Who may publish, under which number, and where to.
+//!
+//! [`Publisher`] owns the stores. It is locked for as long as one of its operations takes, so that they are
+//! carried out one after the other. [`Candidacy`] is this controller's place among the others; it is read
+//! at any time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +23,22 @@ const BACKOFF_MOST: Duration = Duration::from_secs(5);
 /// Snapshots of another leader that wait to be taken over; each replaces the one before.
 const QUEUE: usize = 4;
 
-/// The stores of a controller, and its place among its equals.
+/// This controller's place among the controllers that share an etcd, and what is in force.
+pub(crate) struct Candidacy {
+    /// `None` without an etcd: then this controller always publishes.
+    shared: Option<(watch::Receiver<Lead>, mpsc::Receiver<Arc<Snapshot>>)>,
+    published: watch::Receiver<Option<Arc<Snapshot>>>,
+    seen: watch::Receiver<Generation>,
+}
+
+/// Reads what stores keep, also while something is published.
+#[derive(Clone)]
+pub(crate) struct Archive {
+    dir: DirStore,
+    etcd: Option<EtcdStore>,
+}
+
+/// The stores of a controller.
 pub(crate) struct Publisher {
     dir: DirStore,
     etcd: Option<Shared>,
@@ -34,7 +53,6 @@ pub(crate) struct Publisher {
 struct Shared {
     store: EtcdStore,
     lead: watch::Receiver<Lead>,
-    others: mpsc::Receiver<Arc<Snapshot>>,
     /// The task that stands for election.
     standing: tokio::task::AbortHandle,
     /// The term that this controller has prepared for, with the last epoch it opened in it.
@@ -56,7 +74,11 @@ impl Publisher {
     /// Opens the stores; goes on from the newest snapshot on this disk. Stands for election where there is an etcd.
     ///
     /// Errors: the directory cannot be opened or listed.
-    pub(crate) fn open(config: &Config, etcd: Option<EtcdStore>, seen: &watch::Sender<Generation>) -> Result<Self, StoreError> {
+    pub(crate) fn open(
+        config: &Config,
+        etcd: Option<EtcdStore>,
+        seen: &watch::Sender<Generation>,
+    ) -> Result<(Self, Candidacy), StoreError> {
         let dir = DirStore::open(&config.store.dir)?;
         let held = dir.latest()?.map(Arc::new);
         if let Some(held) = &held {
@@ -66,6 +88,7 @@ impl Publisher {
         let used = dir.list()?.last().copied().unwrap_or_default();
         seen.send_if_modified(|highest| std::mem::replace(highest, used.max(*highest)) < used);
         let published = watch::Sender::new(held);
+        let mut shared = None;
         let etcd = etcd.map(|store| {
             let (lead_sender, lead) = watch::channel(Lead::default());
             let standing = tokio::spawn(stand(
@@ -78,57 +101,38 @@ impl Publisher {
             ));
             let (sender, others) = mpsc::channel(QUEUE);
             tokio::spawn(follow(store.clone(), published.subscribe(), sender));
-            Shared { store, lead, others, standing: standing.abort_handle(), prepared: None }
+            shared = Some((lead.clone(), others));
+            Shared { store, lead, standing: standing.abort_handle(), prepared: None }
         });
-        Ok(Self { dir, etcd, published, seen: seen.subscribe(), used })
+        let candidacy = Candidacy { shared, published: published.subscribe(), seen: seen.subscribe() };
+        Ok((Self { dir, etcd, published, seen: seen.subscribe(), used }, candidacy))
     }
 
     pub(crate) fn dir(&self) -> &DirStore {
         &self.dir
     }
 
-    /// Shows data planes that share this controller's directory that it lives.
-    pub(crate) fn show_life(&self) {
-        if let Err(error) = self.dir.show_life() {
-            tracing::debug!(%error, "no sign of life in the directory");
-        }
+    pub(crate) fn archive(&self) -> Archive {
+        Archive { dir: self.dir.clone(), etcd: self.etcd.as_ref().map(|shared| shared.store.clone()) }
     }
 
-    /// What is in force, and everything that will be.
-    pub(crate) fn snapshots(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
-        self.published.subscribe()
-    }
-
-    pub(crate) fn held(&self) -> Option<Arc<Snapshot>> {
+    fn held(&self) -> Option<Arc<Snapshot>> {
         self.published.borrow().clone()
     }
 
-    /// `None` when this controller may publish; otherwise who does.
-    pub(crate) fn stands_by(&self) -> Option<String> {
-        let lead = self.etcd.as_ref()?.lead.borrow().clone();
-        match lead {
-            Lead { term: Some(term), .. } if term.until > Instant::now() => None,
-            Lead { other: Some(leader), .. } => Some(format!("{leader} leads")),
-            Lead { error: Some(error), .. } => Some(format!("nobody is known to lead: {error}")),
-            _ => Some("nobody leads yet".to_owned()),
-        }
-    }
-
-    /// Waits for a change.
-    pub(crate) async fn change(&mut self) -> Change {
-        let Some(shared) = &mut self.etcd else {
-            return behind(&mut self.seen).await;
+    /// Publishes again what is in force, where somebody holds a generation that this controller, which leads, cannot account for.
+    ///
+    /// Errors: as those of [`Self::publish`].
+    pub(crate) async fn catch_up(&mut self) -> Result<(), StoreError> {
+        let lead = self.etcd.as_ref().map(|shared| shared.lead.borrow().clone());
+        let seen = *self.seen.borrow();
+        let Some(held) = self.held().filter(|_| lead.is_none_or(|lead| standby_reason(&lead).is_none()) && seen > self.highest())
+        else {
+            return Ok(());
         };
-        tokio::select! {
-            Some(snapshot) = shared.others.recv() => Change::Adopt(snapshot),
-            Ok(()) = shared.lead.changed() => Change::Lead,
-            change = behind(&mut self.seen) => change,
-        }
-    }
-
-    /// True when somebody holds a generation that this controller, which leads, cannot account for.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.stands_by().is_none() && *self.seen.borrow() > self.highest()
+        let reason = format!("a data plane holds generation {seen}, which this store does not have");
+        tracing::warn!(%seen, "publishing again above a generation that this store does not have");
+        self.publish(Snapshot { reason, ..Snapshot::clone(&held) }).await.map(drop)
     }
 
     fn highest(&self) -> Generation {
@@ -136,12 +140,12 @@ impl Publisher {
     }
 
     /// Takes over what another leader has published; false if it is not newer.
-    pub(crate) fn adopt(&mut self, snapshot: &Arc<Snapshot>) -> bool {
+    pub(crate) async fn adopt(&mut self, snapshot: &Arc<Snapshot>) -> bool {
         let generation = Generation(snapshot.generation);
         if self.held().is_some_and(|held| held.generation >= snapshot.generation) {
             return false;
         }
-        if let Err(error) = self.dir.publish(snapshot) {
+        if let Err(error) = self.keep(snapshot).await {
             tracing::warn!(%error, %generation, "another leader's snapshot could not be kept on disk");
         }
         self.published.send_replace(Some(Arc::clone(snapshot)));
@@ -149,10 +153,18 @@ impl Publisher {
         true
     }
 
+    /// Writes a snapshot to this disk; disks block, and the runtime's thread must not.
+    async fn keep(&self, snapshot: &Arc<Snapshot>) -> Result<(), StoreError> {
+        let (dir, snapshot) = (self.dir.clone(), Arc::clone(snapshot));
+        tokio::task::spawn_blocking(move || dir.publish(&snapshot))
+            .await
+            .expect("writing a file does not panic, and nobody cancels it")
+    }
+
     /// What comes before a new leader's first plan: it takes over what the last one left. Returns that one's pins when they are news.
     ///
     /// Errors: etcd does not answer; to be tried again.
-    pub(crate) async fn prepare(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+    pub(crate) async fn take_over(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(shared) = &self.etcd else { return Ok(None) };
         let Some(term) = shared.lead.borrow().term.clone() else { return Ok(None) };
         if shared.prepared.as_ref().is_some_and(|prepared| prepared.is_same_lead(&term)) {
@@ -162,7 +174,7 @@ impl Publisher {
         let (newest, pins) = (store.newest().await?, store.pins().await?);
         let newest_generation = newest.as_ref().map_or(0, |newest| newest.generation);
         if let Some(newest) = newest {
-            self.adopt(&Arc::new(newest));
+            self.adopt(&Arc::new(newest)).await;
         }
         if let Some(shared) = &mut self.etcd {
             shared.prepared = Some(term);
@@ -205,10 +217,10 @@ impl Publisher {
         snapshot.validate().map_err(|source| StoreError::illegal("a plan", source))?;
         self.used = generation;
         match &self.etcd {
-            None => self.dir.publish(&snapshot)?,
+            None => self.keep(&snapshot).await?,
             Some(Shared { store, prepared, .. }) => {
                 store.publish(prepared.as_ref().ok_or(StoreError::Deposed)?, &snapshot).await?;
-                if let Err(error) = self.dir.publish(&snapshot) {
+                if let Err(error) = self.keep(&snapshot).await {
                     tracing::warn!(%error, %generation, "published, but not kept on this disk");
                 }
             }
@@ -227,26 +239,6 @@ impl Publisher {
         }
     }
 
-    /// Reads an old generation, from this disk or else from etcd.
-    ///
-    /// Errors: neither has it.
-    pub(crate) async fn read(&self, generation: Generation) -> Result<Snapshot, StoreError> {
-        match (self.dir.read(generation).await, &self.etcd) {
-            (Err(_), Some(shared)) => shared.store.read(generation).await,
-            (found, _) => found,
-        }
-    }
-
-    /// The newest snapshot that is for all, from this disk or from etcd.
-    pub(crate) async fn last_for_all(&self) -> Option<Snapshot> {
-        let own = last_for_all(&self.dir).await;
-        let shared = match &self.etcd {
-            Some(shared) => last_for_all(&shared.store).await,
-            None => None,
-        };
-        own.into_iter().chain(shared).max_by_key(|snapshot| snapshot.generation)
-    }
-
     /// The demand reports of data planes that report to etcd.
     pub(crate) fn reports(&self) -> Option<Reports> {
         self.etcd.as_ref().map(|shared| shared.store.reports())
@@ -263,6 +255,75 @@ impl Publisher {
         {
             tracing::warn!(%error, "the lead was not given up; it expires with its lease");
         }
+    }
+}
+
+impl Candidacy {
+    /// What is in force, and everything that will be.
+    pub(crate) fn snapshots(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
+        self.published.clone()
+    }
+
+    pub(crate) fn held(&self) -> Option<Arc<Snapshot>> {
+        self.published.borrow().clone()
+    }
+
+    /// `None` when this controller may publish; otherwise why it stands by.
+    pub(crate) fn standby_reason(&self) -> Option<String> {
+        self.shared.as_ref().and_then(|(lead, _)| standby_reason(&lead.borrow()))
+    }
+
+    /// Waits for a change.
+    pub(crate) async fn change(&mut self) -> Change {
+        let Some((lead, others)) = &mut self.shared else {
+            return behind(&mut self.seen).await;
+        };
+        tokio::select! {
+            Some(snapshot) = others.recv() => Change::Adopt(snapshot),
+            Ok(()) = lead.changed() => Change::Lead,
+            change = behind(&mut self.seen) => change,
+        }
+    }
+}
+
+impl Archive {
+    /// Reads an old generation, from this disk or else from etcd.
+    ///
+    /// Errors: neither has it.
+    pub(crate) async fn read(&self, generation: Generation) -> Result<Snapshot, StoreError> {
+        match (self.dir.read(generation).await, &self.etcd) {
+            (Err(_), Some(etcd)) => etcd.read(generation).await,
+            (found, _) => found,
+        }
+    }
+
+    /// The newest snapshot that is for all, from this disk or from etcd.
+    pub(crate) async fn last_for_all(&self) -> Option<Snapshot> {
+        let own = last_for_all(&self.dir).await;
+        let shared = match &self.etcd {
+            Some(etcd) => last_for_all(etcd).await,
+            None => None,
+        };
+        own.into_iter().chain(shared).max_by_key(|snapshot| snapshot.generation)
+    }
+
+    /// Shows data planes that share this controller's directory that it lives.
+    pub(crate) async fn heartbeat(&self) {
+        let dir = self.dir.clone();
+        match tokio::task::spawn_blocking(move || dir.show_life()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "no sign of life in the directory"),
+            Err(error) => tracing::debug!(%error, "no sign of life in the directory"),
+        }
+    }
+}
+
+fn standby_reason(lead: &Lead) -> Option<String> {
+    match lead {
+        Lead { term: Some(term), .. } if term.until > Instant::now() => None,
+        Lead { other: Some(leader), .. } => Some(format!("{leader} leads")),
+        Lead { error: Some(error), .. } => Some(format!("nobody is known to lead: {error}")),
+        _ => Some("nobody leads yet".to_owned()),
     }
 }
 

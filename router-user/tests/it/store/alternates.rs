@@ -111,8 +111,8 @@ fn with_the_controller_dead_a_lost_engine_is_replaced_by_plan_and_returns() {
         }
         plane.until("the alternate is in force", in_force(&["e1"])).await;
         check_shares(plane.listen, &snapshot, without);
-        assert!(plane.ask(&["status"]).contains("alternate for e1 in force"));
-        assert!(plane.ask(&["weights"]).contains("alternate for e1 in force"));
+        assert!(plane.ask(&["status"]).contains("failover weights for e1 in use"));
+        assert!(plane.ask(&["weights"]).contains("failover weights for e1 in use"));
 
         engines[0] = Engine::on(TcpListener::bind(addresses[0]).expect("its old address"), |socket, _| answer(socket, "e1"));
         let status = plane.until("the engine is back", in_force(&[])).await;

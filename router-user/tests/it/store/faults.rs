@@ -287,7 +287,7 @@ fn weights_of_a_controller_that_stays_dead_go_over_to_capacity_and_come_back_wit
             let (from, to) = ((before[engine] - ring[engine] / all).abs(), (after[engine] - ring[engine] / all).abs());
             assert!(to < from || from < 1e-3, "{after:?} is no nearer to capacity than {before:?}");
         }
-        assert!(plane.ask(&["status"]).contains("of its plan is left"));
+        assert!(plane.ask(&["status"]).contains("of its plan counts"));
         control.restart(&["control"]);
         plane.until("the controller is back", |s| s.proxy.as_ref().is_some_and(|p| p.plan_share == 1.0)).await;
         let back = weights().await;

@@ -7,6 +7,7 @@ mod disk;
 mod endpoint;
 mod etcd;
 mod faults;
+mod patience;
 mod process;
 mod restart;
 mod standby;

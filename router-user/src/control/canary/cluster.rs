@@ -1,4 +1,4 @@
-//! A new plan is tried in one cluster before the others follow. Pure.
+//! The cluster in which plans are tried, and the trial that runs there. Pure.
 //!
 //! While a trial runs, its cluster goes by the new weights and everybody else by the old ones; both together are legal, or there is no
 //! trial. At the end, what the cluster's requests have met is compared with what the plan foresaw. Profiles are never exact, so it is the
@@ -68,7 +68,7 @@ pub(super) enum Finding {
 
 /// A cluster in which plans are tried.
 #[derive(Debug)]
-pub(super) struct Canary {
+pub(super) struct CanaryCluster {
     cluster: ClusterId,
     pub(super) name: String,
     length: Duration,
@@ -86,7 +86,7 @@ struct Failed {
     why: String,
 }
 
-impl Canary {
+impl CanaryCluster {
     /// `None` where the configuration names no cluster for it.
     pub(super) fn new(config: &Config) -> Option<Self> {
         let cluster = config.control.canary?;
@@ -297,11 +297,11 @@ mod tests {
 
     /// A trial after which requests have met `after`, where they met `before` until then.
     fn finding(before: &[DemandReport], after: &[DemandReport]) -> (Finding, f64) {
-        let mut config = crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal");
+        let mut config = crate::config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
         config.control.canary = config.fleet.cluster("b");
         config.control.canary_periods = 5;
         let fleet = &config.fleet;
-        let mut canary = Canary::new(&config).expect("there is one");
+        let mut canary = CanaryCluster::new(&config).expect("there is one");
         let inputs = Inputs::from_fleet(fleet);
         let less = Inputs { demand_rps: vec![vec![60.0], vec![80.0], vec![40.0]], ..inputs.clone() };
         let held = plan(fleet, &less, None).expect("a plan").weights();

@@ -1,0 +1,55 @@
+//! What others ask of the controller, and what it answers.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use crate::control::estimate::state::MeasureError;
+use crate::control::pins::{PinError, PinRequest};
+use crate::publish::Generation;
+use crate::publish::store::{DemandReport, StoreError};
+
+/// Most commands that wait for one before them to be carried out; more are refused.
+pub(super) const COMMANDS_WAITING_MOST: usize = 64;
+
+/// What others ask of the controller. Each answer comes through the sender inside.
+#[derive(Debug)]
+pub enum Command {
+    Report(DemandReport, oneshot::Sender<Result<(), CommandError>>),
+    Pin(PinRequest, oneshot::Sender<Result<(), CommandError>>),
+    /// Takes back the pins of a cluster and class; `None` means every one. Answers how many there were.
+    Unpin {
+        cluster: Option<String>,
+        class: Option<String>,
+        done: oneshot::Sender<Result<usize, CommandError>>,
+    },
+    /// Publishes an old generation's content under a new number, and holds its weights as pins. Answers the new number.
+    Rollback {
+        generation: Generation,
+        /// After how long the optimiser takes over again; when it is told to, if missing.
+        ttl: Option<Duration>,
+        done: oneshot::Sender<Result<u64, CommandError>>,
+    },
+    /// Gives up the lead, if this controller has it.
+    Resign(oneshot::Sender<Result<(), CommandError>>),
+}
+
+/// Why a command was refused.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    #[error(transparent)]
+    Report(#[from] MeasureError),
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("this controller stands by: {0}; ask that one")]
+    StandsBy(String),
+    #[error("generation {0} is of another fleet: clusters, classes, engines or their addresses have changed since")]
+    OtherFleet(Generation),
+    #[error("{COMMANDS_WAITING_MOST} commands wait already; ask again in a moment")]
+    Busy,
+    #[error("the control plane is shutting down")]
+    Gone,
+}

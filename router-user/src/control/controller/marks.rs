@@ -1,0 +1,25 @@
+//! Marks of routes whose weights an operator has set. Pure.
+
+use crate::model::{ClassId, ClusterId};
+use crate::publish::snapshot::{Route, Snapshot};
+
+/// Marks the routes whose weights an operator has set.
+pub(super) fn label(routes: &mut [Route], by_hand: &[(ClusterId, ClassId)]) {
+    routes.iter_mut().for_each(|route| route.pinned = by_hand.contains(&(route.cluster, route.class)));
+}
+
+/// The snapshot with marks that are true now; `None` where they are already, or while it is on trial.
+pub(super) fn relabelled(held: &Snapshot, by_hand: &[(ClusterId, ClassId)]) -> Option<Snapshot> {
+    let mut routes = held.routes.clone();
+    label(&mut routes, by_hand);
+    if !held.audience.is_empty() || routes == held.routes {
+        return None;
+    }
+    let changed = held.routes.iter().zip(&routes).filter(|(before, after)| before.pinned != after.pinned);
+    let name = |(_, route): (&Route, &Route)| {
+        let (cluster, class) = (&held.clusters[route.cluster.index()].name, &held.classes[route.class.index()].name);
+        format!("{class} of {cluster} {}", if route.pinned { "are set by hand" } else { "are no longer set by hand" })
+    };
+    let reason = format!("the weights stay; those of {}", changed.map(name).collect::<Vec<_>>().join(", those of "));
+    Some(Snapshot { reason, routes, ..held.clone() })
+}

@@ -1,0 +1,167 @@
+//! What operators order: pins, and going back to an old generation. One order is carried out after the other, since each changes
+//! the pins that the next one starts from.
+
+use std::sync::Arc;
+
+use crate::control::controller::command::{COMMANDS_WAITING_MOST, Command, CommandError};
+use crate::control::controller::task::{Controller, Event, Rollback, Then};
+use crate::control::pins::{self, HeldPin, PinRequest};
+use crate::publish::snapshot::{Route, Snapshot};
+use crate::publish::store::{StoreError, write_whole};
+use crate::publish::{Generation, build};
+
+impl Controller {
+    /// Takes a command: reports are counted at once, orders wait for the one before them.
+    pub(super) fn on_command(&mut self, command: Command) {
+        // Who asked may have stopped waiting; what was asked is done all the same.
+        match command {
+            Command::Report(report, done) => {
+                let _ = done.send(self.take_report(&report));
+            }
+            Command::Resign(done) => {
+                let publisher = Arc::clone(&self.publisher);
+                self.work.spawn(async move {
+                    publisher.lock().await.resign().await;
+                    let _ = done.send(Ok(()));
+                    Event::Nothing
+                });
+            }
+            order if self.orders.len() < COMMANDS_WAITING_MOST => self.orders.push_back(order),
+            order => refuse(order, CommandError::Busy),
+        }
+    }
+
+    /// Begins the next order, unless one is under way.
+    pub(super) fn carry_out_orders(&mut self) {
+        while !self.has_order
+            && let Some(order) = self.orders.pop_front()
+        {
+            if let Some(leader) = self.candidacy.standby_reason() {
+                refuse(order, CommandError::StandsBy(leader));
+                continue;
+            }
+            match order {
+                Command::Pin(pin, done) => match self.pins.with(pin, &self.config.fleet, self.moment()) {
+                    Ok(pins) => self.keep_pins(pins, Then::Pinned(done)),
+                    Err(error) => refuse(Command::Pin(PinRequest::default(), done), error.into()),
+                },
+                Command::Unpin { cluster, class, done } => {
+                    match self.pins.without(cluster.as_deref(), class.as_deref(), &self.config.fleet) {
+                        Ok(kept) if kept.len() == self.pins.len() => _ = done.send(Ok(0)),
+                        Ok(kept) => self.keep_pins_without(kept, done),
+                        Err(error) => _ = done.send(Err(error.into())),
+                    }
+                }
+                Command::Rollback { generation, ttl, done } => {
+                    self.has_order = true;
+                    let (archive, rollback) = (self.archive.clone(), Box::new(Rollback { generation, ttl, done }));
+                    self.work.spawn(async move {
+                        let old = archive.read(generation).await;
+                        Event::RollbackRead(rollback, old)
+                    });
+                }
+                other => self.on_command(other),
+            }
+        }
+    }
+
+    fn keep_pins_without(&mut self, kept: Vec<HeldPin>, done: tokio::sync::oneshot::Sender<Result<usize, CommandError>>) {
+        let removed = self.pins.len() - kept.len();
+        self.keep_pins(kept, Then::Unpinned(removed, done));
+    }
+
+    /// Puts `pins` in the place of all: first where the next leader finds them, then on this disk, then here.
+    fn keep_pins(&mut self, pins: Vec<HeldPin>, then: Then) {
+        self.has_order = true;
+        let json = pins::to_json(&pins, self.moment());
+        let (publisher, file) = (Arc::clone(&self.publisher), self.pins.file().to_owned());
+        self.work.spawn(async move {
+            let kept = publisher.lock().await.keep_pins(&json).await;
+            let outcome = match kept {
+                Ok(()) => tokio::task::spawn_blocking(move || write_whole(&file, &json)).await.unwrap_or_else(|error| {
+                    tracing::error!(%error, "writing the pins panicked");
+                    Ok(())
+                }),
+                Err(error) => Err(error),
+            };
+            Event::PinsKept(pins, then, outcome.map_err(CommandError::from))
+        });
+    }
+
+    pub(super) fn on_pins_kept(&mut self, pins: Vec<HeldPin>, then: Then, outcome: Result<(), CommandError>) {
+        self.has_order = false;
+        if outcome.is_ok() {
+            self.pins.set(pins);
+            self.revision += 1;
+            self.wants_round = true;
+        }
+        match then {
+            Then::Pinned(done) => _ = done.send(outcome),
+            Then::Unpinned(removed, done) => _ = done.send(outcome.map(|()| removed)),
+            Then::RollBack(rollback, content) => match outcome {
+                Ok(()) => {
+                    self.has_order = true;
+                    let publisher = Arc::clone(&self.publisher);
+                    self.work.spawn(async move {
+                        let published = publisher.lock().await.publish(*content).await;
+                        Event::RolledBack(rollback, published)
+                    });
+                }
+                Err(error) => _ = rollback.done.send(Err(error)),
+            },
+        }
+    }
+
+    /// Keeps the weights of an old generation as pins, or else the next plan would undo it, and then publishes them again.
+    pub(super) fn on_rollback_read(&mut self, rollback: Box<Rollback>, old: Result<Snapshot, StoreError>) {
+        self.has_order = false;
+        let fleet = &self.config.fleet;
+        let old = match old {
+            Ok(old) if build::changes(fleet, &old).is_none() => old,
+            Ok(_) => {
+                let error = CommandError::OtherFleet(rollback.generation);
+                _ = rollback.done.send(Err(error));
+                return;
+            }
+            Err(error) => {
+                _ = rollback.done.send(Err(error.into()));
+                return;
+            }
+        };
+        let ttl_ms = rollback.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        // A route without weights is refused as a whole: there is nothing to pin.
+        let is_pinned = |route: &Route| !route.weights.is_empty();
+        let pin = |route: &Route| PinRequest {
+            cluster: fleet.clusters[route.cluster.index()].name.clone(),
+            class: fleet.classes[route.class.index()].name.clone(),
+            weights: route.weights.iter().map(|s| (fleet.engines[s.engine.index()].name.clone(), s.weight)).collect(),
+            ttl_ms,
+            expires_unix_ms: None,
+        };
+        let moment = self.moment();
+        let pins = old.routes.iter().filter(|route| is_pinned(route)).map(|route| HeldPin::of(pin(route), moment)).collect();
+        let routes = old.routes.iter().map(|route| Route { pinned: is_pinned(route), ..route.clone() }).collect();
+        let reason = format!("rolled back to generation {}", rollback.generation);
+        let content = Snapshot { reason, routes, audience: Vec::new(), ..old };
+        self.keep_pins(pins, Then::RollBack(rollback, Box::new(content)));
+    }
+
+    pub(super) fn on_rolled_back(&mut self, rollback: Rollback, outcome: Result<Arc<Snapshot>, StoreError>) {
+        self.has_order = false;
+        self.wants_round = true;
+        if let Ok(published) = &outcome {
+            self.status.published += 1;
+            tracing::info!(from = %rollback.generation, generation = %Generation(published.generation), "rolled back");
+        }
+        let _ = rollback.done.send(outcome.map(|published| published.generation).map_err(CommandError::from));
+    }
+}
+
+/// Refuses an order. Who asked may have stopped waiting.
+fn refuse(order: Command, error: CommandError) {
+    match order {
+        Command::Report(_, done) | Command::Pin(_, done) | Command::Resign(done) => _ = done.send(Err(error)),
+        Command::Unpin { done, .. } => _ = done.send(Err(error)),
+        Command::Rollback { done, .. } => _ = done.send(Err(error)),
+    }
+}

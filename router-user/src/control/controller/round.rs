@@ -1,0 +1,272 @@
+//! One round: from taking over what the last leader left, over a trial that ends and the next plan, to its publication and what is
+//! said of it. Each step is begun here and comes back as an event.
+
+use std::sync::Arc;
+
+use crate::control::canary::{Action, NextPlan};
+use crate::control::controller::marks::{label, relabelled};
+use crate::control::controller::status::Explained;
+use crate::control::controller::task::{Controller, Event, Outcome, Publication};
+use crate::control::cycle::{CycleError, lost_regions};
+use crate::control::estimate::state::EnginePresent;
+use crate::control::pins;
+use crate::control::planner_thread::{PlanJob, Planned};
+use crate::model::Fleet;
+use crate::plan::decide::gate::{Decision, PublishReason};
+use crate::plan::decide::regions::RegionLoss;
+use crate::plan::explain::{report, shed};
+use crate::plan::verify::check;
+use crate::plan::{EngineEvaluation, Inputs, RouteWeights, evaluate};
+use crate::publish::snapshot::Snapshot;
+use crate::publish::store::{StoreError, write_whole};
+use crate::publish::{Generation, build};
+
+impl Controller {
+    /// Begins a round if one is wanted, and neither another one nor an order is under way.
+    pub(super) fn begin_round(&mut self) {
+        if !self.wants_round || self.has_round || self.has_order {
+            return;
+        }
+        (self.wants_round, self.has_round) = (false, true);
+        if !self.has_heartbeat {
+            self.has_heartbeat = true;
+            let archive = self.archive.clone();
+            self.work.spawn(async move {
+                archive.heartbeat().await;
+                Event::HeartbeatSent
+            });
+        }
+        let publisher = Arc::clone(&self.publisher);
+        self.work.spawn(async move { Event::TookOver(publisher.lock().await.take_over().await) });
+    }
+
+    /// Ends a round with what came of it.
+    fn end_round(&mut self, decision: Option<String>) {
+        self.has_round = false;
+        if let Some(decision) = decision {
+            self.status.last_decision = decision;
+        }
+        self.publish_status();
+    }
+
+    fn fail_round(&mut self, error: &CycleError) {
+        tracing::error!(%error, "keeping the previous weights");
+        self.status.failures += 1;
+        self.end_round(Some(error.to_string()));
+    }
+
+    /// A new leader has what the last one left; everybody else has nothing to take over.
+    pub(super) fn on_take_over(&mut self, outcome: Result<Option<Vec<u8>>, StoreError>) {
+        let is_new = self.status.stands_by.is_some() || self.status.plans == 0;
+        self.status.stands_by = match outcome {
+            Err(error) => Some(CycleError::TakeOver(error).to_string()),
+            Ok(pins) => {
+                pins.iter().for_each(|json| self.adopt_pins(json));
+                self.candidacy.standby_reason()
+            }
+        };
+        if let Some(held) = self.candidacy.held().filter(|_| is_new) {
+            self.measured.start_from(self.clock.now(), &held);
+        }
+        if let Some(reason) = &self.status.stands_by {
+            let decision = format!("stands by: {reason}");
+            return self.end_round(Some(decision));
+        }
+        let held = self.candidacy.held();
+        match self.canary.on_tick(self.clock.now(), &self.config.fleet, held.as_deref()) {
+            Action::TakeBack { reason } => {
+                let archive = self.archive.clone();
+                self.work.spawn(async move { Event::FoundBefore(archive.last_for_all().await, reason) });
+            }
+            Action::Publish(content) => {
+                tracing::info!(reason = content.reason, "a trial is over");
+                self.finish_trial(Some(content));
+            }
+            Action::Nothing | Action::HoldBack(_) | Action::Trial(_) => self.begin_plan(),
+        }
+    }
+
+    /// Takes over the pins that another leader kept.
+    fn adopt_pins(&mut self, json: &[u8]) {
+        let moment = self.moment();
+        match self.pins.adopt(json, &self.config.fleet, moment) {
+            Ok(()) => {
+                self.revision += 1;
+                let (file, json) = (self.pins.file().to_owned(), pins::to_json(self.pins.all(), moment));
+                self.work.spawn_blocking(move || {
+                    if let Err(error) = write_whole(&file, &json) {
+                        tracing::warn!(%error, "the last leader's pins are in force, but not on this disk");
+                    }
+                    Event::Nothing
+                });
+            }
+            Err(error) => tracing::warn!(%error, "the last leader's pins are not in force"),
+        }
+    }
+
+    /// Publishes to all what follows from a trial. If it breaks a rule by now, the next plan goes to all instead.
+    pub(super) fn finish_trial(&mut self, content: Option<Snapshot>) {
+        let config = Arc::clone(&self.config);
+        let inputs = self.inputs(None);
+        let is_legal = |content: &Snapshot| {
+            let is_of_this_fleet = build::changes(&config.fleet, content).is_none();
+            let weights = build::held_weights(&config.fleet, content).filter(|_| is_of_this_fleet);
+            weights.is_some_and(|weights| check::legal(&config.fleet, &inputs, &weights).is_ok())
+        };
+        let Some(content) = content.filter(is_legal) else { return self.begin_plan() };
+        let publisher = Arc::clone(&self.publisher);
+        self.work.spawn(async move { Event::TrialEnded(publisher.lock().await.publish(content).await) });
+    }
+
+    pub(super) fn on_trial_ended(&mut self, outcome: Result<Arc<Snapshot>, StoreError>) {
+        match outcome {
+            Ok(_) => {
+                self.status.published += 1;
+                self.begin_plan();
+            }
+            Err(error) => self.fail_round(&CycleError::Publish(error)),
+        }
+    }
+
+    fn begin_plan(&mut self) {
+        let held = self.held_weights();
+        let inputs = self.inputs(held.as_deref());
+        let in_force = self.candidacy.held();
+        let change = in_force.as_ref().and_then(|snapshot| build::changes(&self.config.fleet, snapshot));
+        let (planner, clock, revision) = (self.planner.clone(), self.clock, self.revision);
+        let started = clock.now();
+        self.work.spawn(async move {
+            let planned = planner.plan(PlanJob { inputs, held, change }).await;
+            let took_ms = (clock.now() - started).as_secs_f64() * 1e3;
+            let held = in_force.map(|snapshot| snapshot.generation);
+            Event::Planned(Box::new(Outcome { planned, revision, held, took_ms }))
+        });
+    }
+
+    /// Decides how a plan is published, unless what it was made for has changed meanwhile.
+    pub(super) fn on_planned(&mut self, outcome: Outcome) {
+        self.status.plans += 1;
+        self.status.last_plan_ms = outcome.took_ms;
+        let planned = match outcome.planned {
+            Ok(planned) => *planned,
+            Err(error) => return self.fail_round(&error),
+        };
+        let held = self.candidacy.held();
+        let is_outdated = self.has_order
+            || outcome.revision != self.revision
+            || outcome.held != held.as_ref().map(|held| held.generation)
+            || self.candidacy.standby_reason().is_some();
+        if is_outdated {
+            self.wants_round = true;
+            return self.end_round(None);
+        }
+        let Planned { job: PlanJob { inputs, held: held_weights, change }, plan, conclusion } = planned;
+        self.status.expected_ms = conclusion.expected_ms;
+        let in_force = conclusion.published.as_ref().map(|(plan, _)| plan.weights()).or_else(|| held_weights.clone());
+        self.present = in_force.map_or_else(Vec::new, |weights| present(&self.config.fleet, &inputs, &weights));
+        let decision = conclusion.decision.to_string();
+        let Some((published, mut content)) = conclusion.published else {
+            if let Some(held) = held.as_ref().filter(|_| self.explained.borrow().is_none()) {
+                // After a restart: the plan that kept the weights explains them, as it was made from them.
+                let generation = Generation(held.generation);
+                self.explained.send_replace(Some(Arc::new(Explained { generation, inputs, plan })));
+            }
+            self.status.last_decision = decision;
+            return self.relabel(held.as_deref());
+        };
+        // Weights that are only kept, as those of a silent cluster are, are nobody's choice.
+        label(&mut content.routes, &self.by_hand);
+        let is_illegal = matches!(conclusion.decision, Decision::Publish(PublishReason::First | PublishReason::Illegal(_)));
+        let weights = published.weights();
+        let next = NextPlan {
+            fleet: &self.config.fleet,
+            inputs: &inputs,
+            held: held.as_ref(),
+            held_weights: held_weights.as_deref(),
+            weights: &weights,
+            content: &content,
+            is_urgent: change.is_some() || is_illegal,
+        };
+        let content = match self.canary.on_plan(self.clock.now(), &next) {
+            Action::Publish(content) | Action::Trial(content) => content,
+            Action::HoldBack(reason) => return self.end_round(Some(reason)),
+            Action::Nothing | Action::TakeBack { .. } => return self.end_round(Some(decision)),
+        };
+        let (planner, publisher) = (self.planner.clone(), Arc::clone(&self.publisher));
+        let publication = Box::new(Publication { inputs, plan: published, decision });
+        self.work.spawn(async move {
+            let failover = planner.failover_weights(publication.inputs.clone(), weights).await;
+            let content = Snapshot { alternates: build::alternates(&failover), ..content };
+            let outcome = publisher.lock().await.publish(content).await;
+            Event::Published(publication, outcome)
+        });
+    }
+
+    /// Publishes what is held with true marks, where an operator has set or freed weights and they stay as they are.
+    fn relabel(&mut self, held: Option<&Snapshot>) {
+        let Some(content) = held.and_then(|held| relabelled(held, &self.by_hand)) else { return self.end_round(None) };
+        let publisher = Arc::clone(&self.publisher);
+        self.work.spawn(async move { Event::Relabelled(publisher.lock().await.publish(content).await) });
+    }
+
+    pub(super) fn on_relabelled(&mut self, outcome: Result<Arc<Snapshot>, StoreError>) {
+        match outcome {
+            Ok(_) => {
+                self.status.published += 1;
+                self.end_round(None);
+            }
+            Err(error) => self.fail_round(&CycleError::Publish(error)),
+        }
+    }
+
+    pub(super) fn on_published(&mut self, publication: Publication, outcome: Result<Arc<Snapshot>, StoreError>) {
+        let snapshot = match outcome {
+            Ok(snapshot) => snapshot,
+            Err(error) => return self.fail_round(&CycleError::Publish(error)),
+        };
+        let Publication { inputs, plan, decision } = publication;
+        let generation = Generation(snapshot.generation);
+        self.canary.on_published(self.clock.now(), &self.config.fleet, &snapshot);
+        tracing::info!(%generation, objective_ms = snapshot.objective_ms, reason = decision, "published");
+        self.status.published += 1;
+        let explained = Arc::new(Explained { generation, inputs, plan });
+        self.explained.send_replace(Some(Arc::clone(&explained)));
+        if !self.has_check {
+            self.has_check = true;
+            let config = Arc::clone(&self.config);
+            self.work.spawn_blocking(move || {
+                let Explained { inputs, plan, .. } = &*explained;
+                let sheds = shed::shed_bill(&config.fleet, inputs, plan);
+                let mut lines: Vec<String> = sheds.iter().map(ToString::to_string).collect();
+                lines.extend(report::detours(&config.fleet, inputs, plan).iter().map(ToString::to_string));
+                Event::Checked(generation, lost_regions(&config.fleet, inputs), lines)
+            });
+        }
+        self.end_round(Some(decision));
+    }
+
+    /// Tells what follows from a published plan: what is refused, and what the loss of a region would mean.
+    pub(super) fn on_checked(&mut self, generation: Generation, regions: Vec<RegionLoss>, lines: &[String]) {
+        self.has_check = false;
+        for line in lines {
+            tracing::warn!(%generation, "{line}");
+        }
+        for loss in regions.iter().filter(|loss| loss.shortfall_rps > 0.0) {
+            if !self.status.regions.iter().any(|known| known.region == loss.region && known.shortfall_rps > 0.0) {
+                tracing::warn!(%generation, "{loss}");
+            }
+        }
+        self.status.regions = regions;
+        self.publish_status();
+    }
+}
+
+/// What each engine of the fleet has and takes under `weights`.
+fn present(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<EnginePresent> {
+    let of = |engine: &EngineEvaluation| EnginePresent {
+        capacity_rps: engine.capacity_rps,
+        load_rps: engine.load_rps,
+        latency_ms: engine.latency_ms,
+    };
+    evaluate(fleet, inputs, weights).engines.iter().map(of).collect()
+}

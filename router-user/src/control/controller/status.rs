@@ -1,0 +1,45 @@
+//! What the controller shows of itself.
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::estimate::state::{ClusterDemand, EngineHealth, Suspicion};
+use crate::plan::decide::regions::RegionLoss;
+use crate::plan::{Inputs, Plan};
+use crate::publish::Generation;
+
+/// What the controller is doing, for operators.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ControlStatus {
+    /// Why another controller publishes and not this one; `None` while this one does.
+    #[serde(default)]
+    pub stands_by: Option<String>,
+    /// Plans made since the start, and those that were published.
+    pub plans: u64,
+    pub published: u64,
+    /// Plans that failed; the previous weights stayed each time.
+    pub failures: u64,
+    /// Why the last plan was published, kept back, or failed.
+    pub last_decision: String,
+    pub last_plan_ms: f64,
+    /// Expected mean latency under the present weights and inputs, in ms.
+    pub expected_ms: f64,
+    /// What the loss of each region would have meant when the weights in force were published.
+    #[serde(default)]
+    pub regions: Vec<RegionLoss>,
+    pub clusters: Vec<ClusterDemand>,
+    pub engines: Vec<EngineHealth>,
+    /// The trial that a new plan is on in the canary's cluster.
+    #[serde(default)]
+    pub trial: Option<String>,
+    /// Measurements that are not believed as they came.
+    #[serde(default)]
+    pub suspicions: Vec<Suspicion>,
+}
+
+/// The plan in force, and what it was made for.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    pub generation: Generation,
+    pub inputs: Inputs,
+    pub plan: Plan,
+}
