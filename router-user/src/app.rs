@@ -23,9 +23,10 @@ use crate::claims::Claims;
 use crate::cli::args::{Admin, Control, Serve};
 use crate::cli::usage::{UsageError, load};
 
-/// How long streams may go on after the process was asked to stop.
+/// Time that streams get to finish after the process was asked to stop: most answers take less.
 const GRACE: Duration = Duration::from_secs(30);
-/// How often the kernel plane looks for listeners that did not register themselves, and logs its rare events.
+/// How often the kernel plane looks for listeners that did not register themselves, and logs its
+/// rare events.
 const KERNEL_UPKEEP: Duration = Duration::from_secs(1);
 
 /// `ilb run`: control plane, data plane and kernel plane in one process.
@@ -86,7 +87,7 @@ pub(crate) async fn control(args: Control) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the configuration, lets the arguments override it, and finds out which cluster this is.
+/// Reads the configuration, applies the arguments to it, and determines the cluster of this process.
 fn prepare(args: &Serve) -> Result<(Arc<Config>, String), UsageError> {
     let mut config = load(&args.config)?;
     override_admin(&mut config, &args.admin);
@@ -109,7 +110,7 @@ fn prepare(args: &Serve) -> Result<(Arc<Config>, String), UsageError> {
         }
         (None, [only]) => only.name.clone(),
         (None, _) => {
-            let message = format!("the configuration has several clusters; say with --cluster which one this is: {}", names());
+            let message = format!("the configuration has several clusters; wanted --cluster with one of {}", names());
             return Err(UsageError::Arguments(message));
         }
     };
@@ -125,7 +126,7 @@ fn override_admin(config: &mut Config, admin: &Admin) {
     }
 }
 
-/// The etcd of the configuration, if it names one. It need not be up.
+/// Connects to the etcd of the configuration, if it names one. It need not be up yet.
 async fn connect_etcd(config: &Config) -> anyhow::Result<Option<EtcdStore>> {
     if config.store.etcd.is_empty() {
         return Ok(None);
@@ -145,7 +146,8 @@ async fn start_controller(config: &Arc<Config>, clock: Clock, endpoint: Option<T
     Ok(controller)
 }
 
-/// Starts a data plane: its first snapshot is the best that this machine has, then it follows the controller.
+/// Starts a data plane: its first snapshot is the best that this machine has, then it follows the
+/// controller.
 async fn start_data(
     config: &Arc<Config>,
     cluster: String,
@@ -184,15 +186,18 @@ async fn start_data(
     Ok((handle, role))
 }
 
-/// Starts the workers of the proxy, which takes `proxy.listen`. They answer "not ready" until there is a snapshot.
+/// Starts the workers of the proxy, which takes `proxy.listen`. They answer "not ready" until there
+/// is a snapshot.
 fn start_workers(config: &Config, args: &Serve, cluster: &str) -> anyhow::Result<(ProxyHandle, Arc<DataPlane>)> {
     let via: HashMap<String, SocketAddr> = args.via.iter().cloned().collect();
     let plane = DataPlane::new(cluster.to_owned(), via);
-    let handle = proxy::start(&config.proxy, args.io, Arc::clone(&plane), rng::entropy())?;
+    let handle = proxy::start(&config.proxy, args.io, Arc::clone(&plane), rng::entropy())
+        .context("proxy.listen, which --listen overrides")?;
     Ok((handle, plane))
 }
 
-/// Attaches the kernel plane if it is enabled. Without privileges, or when anything else is missing, the proxy goes on alone.
+/// Attaches the kernel plane if it is enabled. Without privileges, or when anything else is
+/// missing, the proxy goes on alone.
 fn attach_kernel(config: &Config) -> (Option<KernelRole>, Option<String>) {
     if !config.kernel.enabled {
         return (None, None);
@@ -208,7 +213,7 @@ fn attach_kernel(config: &Config) -> (Option<KernelRole>, Option<String>) {
             (Some(KernelRole::new(plane, class)), None)
         }
         Err(error) => {
-            tracing::warn!(%error, "no kernel plane; the proxy goes on alone");
+            tracing::warn!(%error, "no kernel plane; the proxy serves alone");
             (None, Some(error.to_string()))
         }
     }
@@ -224,9 +229,11 @@ async fn maintain_kernel(role: Arc<DataRole>) {
     }
 }
 
-/// Keeps the process alive on signals that do not ask it to stop: each would end it by default, streams and all.
+/// Keeps the process alive on signals that do not ask it to stop: each would end it by default,
+/// streams and all.
 ///
-/// A terminal sends SIGHUP when it closes, log rotation sends SIGUSR1 or SIGHUP; the log goes to stderr and is never reopened.
+/// A terminal sends SIGHUP when it closes, log rotation sends SIGUSR1 or SIGHUP; the log goes to
+/// stderr and is never reopened.
 fn ignore_signals() -> anyhow::Result<()> {
     for (name, kind) in
         [("SIGHUP", SignalKind::hangup()), ("SIGUSR1", SignalKind::user_defined1()), ("SIGUSR2", SignalKind::user_defined2())]

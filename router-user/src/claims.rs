@@ -1,6 +1,8 @@
-//! What a process must have for itself, taken before anything of it starts: sockets, ports, and the controller's folder.
+//! What a process must have for itself, taken before anything of it starts: sockets, ports, and the
+//! controller's folder.
 //!
-//! A second `ilb` with the same configuration thus ends with the name of the setting it has to change, and has touched nothing.
+//! A second `ilb` with the same configuration thus ends with the name of the setting it has to
+//! change, and has touched nothing.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -52,7 +54,8 @@ async fn listen(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListene
     TcpListener::bind(address).await.with_context(|| format!("{setting}: failed to listen on {address}"))
 }
 
-/// Locks a folder of snapshots for the one controller that writes to it, for as long as the file is open.
+/// Locks a folder of snapshots for the one controller that writes to it, for as long as the file is
+/// open.
 ///
 /// Errors: another process has it locked, or the file cannot be opened.
 fn lock(dir: &Path) -> anyhow::Result<File> {

@@ -10,14 +10,15 @@ use router_user::io::IoChoice;
 use router_user::plan::decide::whatif::Change;
 use router_user::publish::Generation;
 
-/// The inference load balancer: spreads LLM requests over engines in many regions by weights that minimise end-to-end latency.
+/// The inference load balancer: spreads LLM requests over engines in many regions by weights that
+/// minimise end-to-end latency.
 ///
-/// A control plane computes the weights and explains each of them. Data planes route every request by the last published
-/// snapshot; no request ever waits for the control plane.
+/// A control plane computes the weights and explains each of them. Data planes route every request
+/// by the last published snapshot; no request ever waits for the control plane.
 ///
-/// First steps: `ilb check FILE` checks a configuration, `ilb solve FILE` plans it offline, `ilb explain FILE` explains
-/// the plan, and `ilb run -c FILE` serves it. Logs go to stderr; ILB_LOG sets their level (error, warn, info, debug, or
-/// MODULE=LEVEL).
+/// First steps: `ilb check FILE` checks a configuration, `ilb solve FILE` plans it offline, `ilb
+/// explain FILE` explains the plan, and `ilb run -c FILE` serves it. Logs go to stderr; ILB_LOG
+/// sets their level (error, warn, info, debug, or MODULE=LEVEL).
 ///
 /// Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.
 #[derive(Debug, Parser)]
@@ -31,7 +32,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run control plane, data plane and (if enabled) kernel plane in one process.
     Run(Serve),
-    /// Run the data plane of one cluster; it fetches snapshots from the controller and keeps serving without it.
+    /// Run the data plane of one cluster; it fetches snapshots from the controller and keeps
+    /// serving without it.
     Proxy(Serve),
     /// Run the control plane alone.
     Control(Control),
@@ -46,32 +48,37 @@ pub(crate) enum Command {
         file: PathBuf,
         /// Change an input, and print both plans and their differences; may be repeated.
         ///
-        /// Forms: engine.e2.replicas=0, cluster.b.demand_rps.chat=+20%, rtt_ms.r1.r2=80, control.headroom=0.1; a value may be a
-        /// number, or relative as +N, -N, +N% or -N%.
+        /// Forms: engine.e2.replicas=0, cluster.b.demand_rps.chat=+20%, rtt_ms.r1.r2=80,
+        /// control.headroom=0.1; a value may be a number, or relative as +N, -N, +N% or -N%.
         #[arg(long, value_name = "KEY=VALUE")]
         what_if: Vec<Change>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Explain each weight and each zero: its marginal cost against the price of its (cluster, class), in ms.
+    /// Explain each weight and each zero: its marginal cost against the price of its (cluster,
+    /// class), in ms.
     ///
-    /// With a FILE, plan and explain that configuration; without one, ask a running ilb for its current plan.
+    /// With a FILE, plan and explain that configuration; without one, ask a running ilb for its
+    /// current plan.
     Explain(Explain),
     /// Make a latency profile from measurements.
     Profile {
         #[command(subcommand)]
         command: ProfileCommand,
     },
-    /// Show the state of a running ilb: roles, generation and age of its snapshot, outcomes of requests.
+    /// Show the state of a running ilb: roles, generation and age of its snapshot, outcomes of
+    /// requests.
     Status(Ask),
     /// Show the engines a running ilb knows, with their planned and live load.
     Engines(Ask),
     /// Show the active weights, or set them by hand.
     Weights(Weights),
-    /// Show the snapshots that a running ilb keeps: age, quality, reason, and the weights that each moved.
+    /// Show the snapshots that a running ilb keeps: age, quality, reason, and the weights that each
+    /// moved.
     Snapshots(Ask),
-    /// Publish an old generation again, under a new number; its weights hold until `ilb weights unpin`, or for --ttl.
+    /// Publish an old generation again, under a new number; its weights hold until `ilb weights
+    /// unpin`, or for --ttl.
     Rollback {
         /// The generation as `ilb snapshots` shows it, such as 17 or 3.17.
         #[arg(value_parser = generation)]
@@ -160,28 +167,35 @@ pub(crate) struct Explain {
 pub(crate) enum ProfileCommand {
     /// Fit the curves of one engine kind to windows measured at known loads, and judge the fit.
     ///
-    /// SAMPLES.csv has a header and one row per window of one engine, all replicas ready. Columns: time_s (start), load_rps (arrivals),
-    /// running, waiting (mean requests), ttft_ms, tbot_ms (means); and any of window_s, served_rps, e2e_ms, prompt_tokens, output_tokens,
-    /// hit_frac, load_change_frac. A column named engine is ignored, and lines that begin with # are comments. The fit leaves out
-    /// windows that are idle or saturated, or whose load changes.
+    /// SAMPLES.csv has a header and one row per window of one engine, all replicas ready. Columns:
+    /// time_s (start), load_rps (arrivals), running, waiting (mean requests), ttft_ms, tbot_ms
+    /// (means); and any of window_s, served_rps, e2e_ms, prompt_tokens, output_tokens, hit_frac,
+    /// load_change_frac. A column named engine is ignored, and lines that begin with # are
+    /// comments. The fit leaves out windows that are idle or saturated, or whose load changes.
     ///
-    /// Writes a [profile.NAME] table for a configuration. A fit that must not be used is refused, with the reason and exit code 1:
-    /// fewer than 12 steady windows, loads below 70 % or above 50 % of capacity only, an error above 15 % in the top band of load,
-    /// columns that contradict each other (seconds for milliseconds: the message names the unit), a counter that stands still, or, without
-    /// --capacity-rps, loads that never made requests twice as slow. The plot is still written if there are curves to draw.
+    /// Writes a [profile.NAME] table for a configuration. A fit that must not be used is refused,
+    /// with the reason and exit code 1: fewer than 12 steady windows, loads below 70 % or above 50
+    /// % of capacity only, an error above 15 % in the top band of load, columns that contradict
+    /// each other (seconds for milliseconds: the message names the unit), a counter that stands
+    /// still, or, without --capacity-rps, loads that never made requests twice as slow. The plot is
+    /// still written if there are curves to draw.
     Fit(ProfileFit),
     /// Record windows of a running fleet, for `ilb profile fit`.
     ///
-    /// Load, requests in the engine, TTFT and time between tokens come from each engine's own metrics, which the running ilb reads
-    /// every control.scrape_period. For an engine without such metrics they come from this ilb's own data plane: they then include
-    /// the network, and other clusters' requests are missing. Vary the load meanwhile, and keep each load for three windows or
-    /// more; the fit leaves out windows in which the load changed (load_change_frac).
+    /// Load, requests in the engine, TTFT and time between tokens come from each engine's own
+    /// metrics, which the running ilb reads every control.scrape_period. For an engine without such
+    /// metrics they come from this ilb's own data plane: they then include the network, and other
+    /// clusters' requests are missing. Vary the load meanwhile, and keep each load for three
+    /// windows or more; the fit leaves out windows in which the load changed (load_change_frac).
     ///
-    /// Each window adds one whole line to SAMPLES.csv; ctrl-c ends the recording and leaves a legal file.
+    /// Each window adds one whole line to SAMPLES.csv; ctrl-c ends the recording and leaves a legal
+    /// file.
     Record(ProfileRecord),
-    /// Derive curves from timings of single iterations, for an engine that was not measured under load.
+    /// Derive curves from timings of single iterations, for an engine that was not measured under
+    /// load.
     ///
-    /// TABLE.csv has the columns batch, prompt_tokens, prefill_ms (all prompts of the batch) and iteration_ms (one decode iteration).
+    /// TABLE.csv has the columns batch, prompt_tokens, prefill_ms (all prompts of the batch) and
+    /// iteration_ms (one decode iteration).
     Derive(ProfileDerive),
 }
 
@@ -192,10 +206,12 @@ pub(crate) struct ProfileFit {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) output: ProfileOutput,
-    /// Load at which the engine is full, in requests/s; by default the rate served in saturated windows, or the largest steady load.
+    /// Load at which the engine is full, in requests/s; by default the rate served in saturated
+    /// windows, or the largest steady load.
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) capacity_rps: Option<f64>,
-    /// Share of windows below the upper curve of the band, from 0.5 to below 1; the lower one mirrors it.
+    /// Share of windows below the upper curve of the band, from 0.5 to below 1; the lower one
+    /// mirrors it.
     #[arg(long, value_name = "Q", default_value = "0.9", value_parser = quantile)]
     pub(crate) quantile: f64,
     /// Without data above 70 % of capacity, let the physics of continuous batching fill the gap.
@@ -208,7 +224,8 @@ pub(crate) struct ProfileRecord {
     /// File to add windows to.
     #[arg(value_name = "SAMPLES.csv")]
     pub(crate) file: PathBuf,
-    /// Record only engines of this profile; needed where the fleet has several, unless --engine is given.
+    /// Record only engines of this profile; needed where the fleet has several, unless --engine is
+    /// given.
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// Record only this engine; may be repeated.
@@ -261,7 +278,8 @@ pub(crate) struct ProfileOutput {
 pub(crate) struct Socket {
     /// Unix socket of the running ilb; its default is that of admin.socket.
     ///
-    /// That is ilb.sock in /run/ilb for root, in $XDG_RUNTIME_DIR/ilb for others; docs/configuration.md has the rest.
+    /// That is ilb.sock in /run/ilb for root, in $XDG_RUNTIME_DIR/ilb for others;
+    /// docs/configuration.md has the rest.
     #[arg(
         id = "socket",
         long = "socket",
@@ -295,7 +313,8 @@ pub(crate) struct Weights {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WeightsCommand {
-    /// Set the weights of one (cluster, class) by hand; plans keep them until they expire or are removed.
+    /// Set the weights of one (cluster, class) by hand; plans keep them until they expire or are
+    /// removed.
     ///
     /// Example: ilb weights set --cluster b --class chat e2=0.5 e3=0.5 --ttl 10m
     Set {
@@ -355,7 +374,8 @@ fn generation(text: &str) -> Result<Generation, String> {
     text.parse()
 }
 
-/// Reads `ENGINE=WEIGHT`. What only the whole list shows (the sum, an engine given twice) the controller checks.
+/// Reads `ENGINE=WEIGHT`. What only the whole list shows (the sum, an engine given twice) the
+/// controller checks.
 fn weight(text: &str) -> Result<(String, f64), String> {
     let (engine, weight) = text.split_once('=').ok_or("wanted ENGINE=WEIGHT, such as e2=0.5")?;
     if engine.is_empty() {

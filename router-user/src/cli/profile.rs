@@ -12,7 +12,8 @@ use super::args::{ProfileDerive, ProfileFit, ProfileOutput};
 use super::print::print;
 use super::usage::UsageError;
 
-/// Earliest Unix time, in seconds, that a recording can have: 2001-09-09. Smaller numbers count from something else.
+/// Earliest Unix time, in seconds, that a recording can have: 2001-09-09. Smaller numbers count
+/// from something else.
 const FIRST_UNIX_S: f64 = 1e9;
 
 pub(crate) fn fit(args: &ProfileFit) -> anyhow::Result<()> {
@@ -73,7 +74,8 @@ fn plot(output: &ProfileOutput, plot: impl FnOnce() -> Plot) -> anyhow::Result<(
     std::fs::write(file, plot().svg()).with_context(|| format!("write the plot {}", file.display()))
 }
 
-/// Writes the profile to its file and the report to stdout; without a file, the profile, which contains the report, to stdout.
+/// Writes the profile to its file and the report to stdout; without a file, the profile, which
+/// contains the report, to stdout.
 fn write(output: &ProfileOutput, report: &str, profile: &Profile, origin: &str) -> anyhow::Result<()> {
     let text = profile_text(profile, origin);
     match &output.output {
@@ -91,7 +93,8 @@ fn today() -> String {
 
 /// A day as 2026-12-02, in UTC.
 fn date(unix_s: f64) -> String {
-    // The conversion saturates, so a time that no calendar has becomes the first or the last that one has.
+    // The conversion saturates, so a time that no calendar has becomes the first or the last that
+    // one has.
     let time = Timestamp::from_second(unix_s as i64);
     time.unwrap_or(if unix_s < 0.0 { Timestamp::MIN } else { Timestamp::MAX }).strftime("%F").to_string()
 }

@@ -17,11 +17,11 @@ use super::args::ProfileRecord;
 use super::print::print;
 use super::usage::UsageError;
 
-/// How often the running ilb is asked: as often as engines may be, at most.
+/// Time between two questions to the running ilb: it reads engines no more often than that.
 const POLL: Duration = Duration::from_millis(500);
-/// Polls until a control plane that has just started must know its engines.
+/// Polls within which a control plane that has just started must know its engines.
 const FIRST_POLLS: u32 = 20;
-/// Failures in a row, at [`POLL`], after which there is no running ilb any more; a restart is shorter.
+/// Failed polls in a row after which the running ilb counts as gone: a minute, longer than a restart.
 const FAILURES: u32 = 120;
 
 pub(crate) async fn record(args: ProfileRecord) -> anyhow::Result<()> {
@@ -64,7 +64,8 @@ pub(crate) async fn record(args: ProfileRecord) -> anyhow::Result<()> {
     print(&format!("{rows} windows added to {}\n", args.file.display()))
 }
 
-/// The engines, once the control plane has made its first plan; a data plane alone never knows their profiles.
+/// The engines, once the control plane has made its first plan; a data plane alone never knows
+/// their profiles.
 async fn known_engines(client: &AdminClient) -> anyhow::Result<Vec<EngineView>> {
     for _ in 0..FIRST_POLLS {
         let engines = client.engines().await?.0;
@@ -103,7 +104,7 @@ fn wanted(args: &ProfileRecord, engines: &[EngineView]) -> anyhow::Result<Vec<St
     }
 }
 
-/// What is known of an engine now: by its own account, or else by the data plane's.
+/// The state of an engine now, from its own metrics, or from the data plane where it has none.
 fn moment(engine: &EngineView, now: Duration) -> Option<Moment> {
     let own = engine.signals.as_ref().zip(engine.signals_at_s).and_then(|(signals, at_s)| Moment::of(at_s, signals));
     own.or_else(|| {
@@ -112,7 +113,8 @@ fn moment(engine: &EngineView, now: Duration) -> Option<Moment> {
         let e2e = timings(live.latency_ms_sum, live.latency_count);
         Some(Moment {
             at_s: now.as_secs_f64(),
-            // All columns are of the same requests: those of this data plane, which cannot tell who waits.
+            // All columns are of the same requests: those of this data plane, which cannot tell who
+            // waits.
             running: live.in_flight as f64,
             waiting: 0.0,
             arrivals: live.picks as f64,
@@ -124,7 +126,7 @@ fn moment(engine: &EngineView, now: Duration) -> Option<Moment> {
     })
 }
 
-/// Opens a file to add rows to. A torn last line, of a machine that went down, is cut off.
+/// Opens a file to add rows to. A torn last line, which a crash may leave, is cut off.
 fn open(path: &Path) -> anyhow::Result<File> {
     let context = || format!("open {}", path.display());
     let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).with_context(context)?;

@@ -4,7 +4,7 @@
 //!
 //! | who runs `ilb` | sockets | snapshots |
 //! |---|---|---|
-//! | a systemd unit with `RuntimeDirectory=`, `StateDirectory=` | `$RUNTIME_DIRECTORY` | `$STATE_DIRECTORY` |
+//! | a systemd unit with folders of its own | `$RUNTIME_DIRECTORY` | `$STATE_DIRECTORY` |
 //! | root | `/run/ilb` | `/var/lib/ilb` |
 //! | anybody else | `$XDG_RUNTIME_DIR/ilb` | `$XDG_STATE_HOME/ilb`, or `~/.local/state/ilb` |
 //! | anybody without those | the folder for snapshots | `run` in the working directory |

@@ -1,4 +1,5 @@
-//! The description of a key: the reader checks values by it, and docs/configuration.md is made of it.
+//! The description of a key: the reader checks values by it, and docs/configuration.md is made of
+//! it.
 
 use std::time::Duration;
 

@@ -24,12 +24,14 @@ pub fn load(file: &Path) -> Result<Config, ConfigErrors> {
 /// Errors: every mistake, in the order of their places; never an empty list.
 pub fn parse(source: &str) -> Result<Config, Vec<Mistake>> {
     let reader = Reader::new(source);
-    // In a broken document a key that seems to be missing may only be hidden: nothing but the syntax is reported.
+    // In a broken document a key that seems to be missing may only be hidden: nothing but the
+    // syntax is reported.
     let config = if reader.is_clean() { resolve(&reader, &Folders::of_process()) } else { None };
     reader.finish(config)
 }
 
-/// Mistakes go to the reader; `None` when a part could not be made, for which a mistake then stands.
+/// Mistakes go to the reader; `None` when a part could not be made, for which a mistake then
+/// stands.
 fn resolve(reader: &Reader<'_>, folders: &Folders) -> Option<Config> {
     let root = reader.root();
     let fleet = fleet::resolve(&raw::read(reader), reader);
@@ -48,7 +50,8 @@ fn resolve(reader: &Reader<'_>, folders: &Folders) -> Option<Config> {
 }
 
 impl Config {
-    /// The configuration as TOML, with every default spelled out; reading it again gives an equal [`Config`].
+    /// The configuration as TOML, with every default spelled out; reading it again gives an equal
+    /// [`Config`].
     pub fn to_toml(&self) -> String {
         render::to_toml(self)
     }

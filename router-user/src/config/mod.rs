@@ -5,7 +5,8 @@
 //! 1. `key` says what a key is made of; `keys` lists them all, with defaults and reasons.
 //! 2. `reader` walks the TOML with its places, checks each value by its key and collects mistakes.
 //! 3. `raw` is the fleet as the file says it; `resolve` looks names up and fills in defaults.
-//! 4. `types` is the result, [`Config`], which cannot hold an illegal value; `load` is the way there.
+//! 4. `types` is the result, [`Config`], which cannot hold an illegal value; `load` is the way
+//!    there.
 //! 5. `render` prints a [`Config`] in the form it was read from; `reference` makes
 //!    docs/configuration.md of the keys; `folders` places what the file does not.
 

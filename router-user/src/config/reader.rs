@@ -1,4 +1,5 @@
-//! Walks a TOML document, keeps the place of every value and collects mistakes instead of stopping at the first.
+//! Walks a TOML document, keeps the place of every value and collects mistakes instead of stopping
+//! at the first.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -303,8 +304,8 @@ impl<'r> Section<'r> {
         section.map_or_else(Vec::new, |s| s.entries(&range.wanted(unit), read))
     }
 
-    /// Every entry of this table as a distance. A wrong one is a mistake and counts as 0, so that it
-    /// does not seem to be missing as well.
+    /// Every entry of this table as a distance. A wrong one is a mistake and counts as 0, so that
+    /// it does not seem to be missing as well.
     pub(super) fn distances(&self) -> Vec<(String, At<f64>)> {
         let Form::Number(range, unit) = keys::rtt::REGION.form else { panic!("a distance is described as another form") };
         let distance = |name: &'r str| {
@@ -324,7 +325,8 @@ impl<'r> Section<'r> {
 /// ", did you mean X?" for the closest of `known`, or nothing when none is close.
 pub(crate) fn suggest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let close = known.map(|k| (strsim::jaro_winkler(name, k), k)).max_by(|a, b| a.0.total_cmp(&b.0));
-    // Jaro-Winkler above 0.8 catches a slip of one or two letters and a swapped pair, not another word.
+    // Jaro-Winkler above 0.8 catches a slip of one or two letters and a swapped pair, not another
+    // word.
     close.filter(|(score, _)| *score > 0.8).map_or_else(String::new, |(_, k)| format!("; did you mean {k:?}?"))
 }
 

@@ -9,7 +9,8 @@ fn mistakes(source: &str) -> Vec<String> {
     parse(source).err().unwrap_or_default().into_iter().map(line).collect()
 }
 
-/// The example with `from` replaced by `to`, which must give exactly one mistake that contains every wanted part.
+/// The example with `from` replaced by `to`, which must give exactly one mistake that contains
+/// every wanted part.
 #[track_caller]
 fn check(from: &str, to: &str, wanted: &[&str]) {
     assert!(EXAMPLE.contains(from), "the example lacks {from:?}");
@@ -90,7 +91,8 @@ fn names_the_mistake(#[case] from: &str, #[case] to: &str, #[case] wanted: &[&st
     check(from, to, wanted);
 }
 
-/// The example with 1,000-token prompts, half of them cached, on engines whose iterations are known.
+/// The example with 1,000-token prompts, half of them cached, on engines whose iterations are
+/// known.
 fn with_law(class: &str) -> crate::model::Class {
     let law = "work = { base_ms = 30, prompt_token_ms = 0.05, sequence_ms = 0.2, max_batch = 100, prompt_tokens = 500, output_tokens = 50 }";
     let source = EXAMPLE.replace("[profile.demo-100]", &format!("[profile.demo-100]\n{law}"));

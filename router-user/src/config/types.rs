@@ -69,7 +69,8 @@ pub struct Control {
     /// Whether distances come from data planes; otherwise they come from `[rtt_ms]`.
     pub measured_rtt: bool,
     pub health_period: Duration,
-    /// Cluster in which a new plan is tried before the others follow; `None` publishes to all at once.
+    /// Cluster in which a new plan is tried before the others follow; `None` publishes to all at
+    /// once.
     pub canary: Option<ClusterId>,
     /// Length of a trial, in periods.
     pub canary_periods: u32,

@@ -151,7 +151,8 @@ impl<'a> Resolver<'a, '_> {
         Some(class)
     }
 
-    /// Work laws of the profiles of the engines that may serve `class`; `None` for a profile without one.
+    /// Work laws of the profiles of the engines that may serve `class`; `None` for a profile
+    /// without one.
     fn laws(&self, class: &Class, profiles: &[Option<Profile>]) -> Vec<Option<WorkLaw>> {
         let empty = Vec::new();
         let serves = |engine: &&RawEngine| {
@@ -301,8 +302,8 @@ fn law(raw: &RawLaw) -> Option<WorkLaw> {
     })
 }
 
-/// Work of one request of `class`: the largest that a profile of an eligible engine gives, so that no
-/// engine is given too much.
+/// Work of one request of `class`: the largest that a profile of an eligible engine gives, so that
+/// no engine is given too much.
 ///
 /// It is one reference request where the class has no prompt length, or the profile no work law.
 fn derived_work(class: &Class, laws: &[Option<WorkLaw>]) -> f64 {
@@ -312,8 +313,8 @@ fn derived_work(class: &Class, laws: &[Option<WorkLaw>]) -> f64 {
     laws.iter().map(|law| law.map_or(1.0, |law| law.work(class))).reduce(f64::max).unwrap_or(1.0)
 }
 
-/// Cached prefill that a moved request loses on the slowest kind of engine, in ms; [`MOVE_PRICE_MS`]
-/// where it is unknown.
+/// Cached prefill that a moved request loses on the slowest kind of engine, in ms;
+/// [`MOVE_PRICE_MS`] where it is unknown.
 fn derived_move_price_ms(class: &Class, laws: &[Option<WorkLaw>]) -> f64 {
     let lost = laws.iter().flatten().map(|law| law.cached_prefill_ms(class)).fold(0.0, f64::max);
     if lost > 0.0 { lost } else { MOVE_PRICE_MS }

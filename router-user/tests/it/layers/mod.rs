@@ -33,8 +33,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("file", "router-user/src/control/estimate/state.rs"),
     ("file", "router-user/src/publish/snapshot/types.rs"),
     ("function", "router-user/src/admin/text.rs"),
-    ("function", "router-user/src/config/render.rs"),
-    ("function", "router-user/src/config/resolve.rs"),
     ("function", "router-user/src/plan/problem/formulation.rs"),
 ];
 
