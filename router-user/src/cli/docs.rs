@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use clap::{Arg, Command, CommandFactory};
+use router_user::admin::FAMILIES;
 
 use super::args::Cli;
 use super::print::print;
@@ -13,7 +14,9 @@ use super::usage::UsageError;
 /// The name of a page, which is docs/NAME.md, and the function that makes it.
 type Page = (&'static str, fn() -> String);
 
-const PAGES: &[Page] = &[("configuration", router_user::config::reference), ("cli", commands)];
+/// Every page; a new one is one more entry.
+const PAGES: &[Page] =
+    &[("configuration", router_user::config::reference), ("cli", commands), ("metrics", metrics)];
 
 /// The text before the commands.
 const HEAD: &str = "\
@@ -42,6 +45,21 @@ SIGINT and SIGTERM stop `ilb run`, `ilb proxy` and `ilb control`: streams in fli
 finish, and a second signal stops at once. SIGHUP, SIGUSR1 and SIGUSR2 are logged and ignored.
 ";
 
+/// The text before the metrics.
+const METRICS_HEAD: &str = "\
+# Metrics
+
+<!-- Generated from the families that /metrics shows; change router-user/src/admin/families.rs, then run
+     ILB_UPDATE_DOCS=1 cargo test --release -p router-user --test it docs -->
+
+`GET /metrics` on the admin port (`admin.listen`), in Prometheus' text format. A process shows the
+metrics of the roles it runs: `ilb_control_*` are a controller's, `ilb_proxy_*` a data plane's.
+[operations.md](operations.md) says what to alert on.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+";
+
 /// Prints one page, or the names of all.
 ///
 /// Errors: there is no such page.
@@ -52,6 +70,16 @@ pub(crate) fn docs(page: Option<&str>) -> anyhow::Result<()> {
         Some((_, text)) => print(&text()),
         None => Err(UsageError::Arguments(format!("no page {page:?}; wanted one of {}", names.join(", "))).into()),
     }
+}
+
+fn metrics() -> String {
+    let mut out = METRICS_HEAD.to_owned();
+    for family in FAMILIES {
+        let labels = family.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        writeln!(out, "| `{}` | {} | {labels} | {} |", family.name, family.kind, family.help)
+            .expect("writing to a string cannot fail");
+    }
+    out
 }
 
 fn commands() -> String {

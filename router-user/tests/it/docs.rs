@@ -28,6 +28,15 @@ fn each_generated_page_of_docs_is_what_the_code_makes() {
 }
 
 #[test]
+fn operations_names_only_metrics_that_exist() {
+    let metrics = ilb(&["docs", "metrics"]);
+    let operations = include_str!("../../../docs/operations.md");
+    let words = operations.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("ilb_"));
+    let unknown: Vec<&str> = words.filter(|word| !metrics.contains(&format!("| `{word}` |"))).collect();
+    assert!(operations.contains("ilb_") && unknown.is_empty(), "unknown metrics: {unknown:?}");
+}
+
+#[test]
 fn the_command_page_has_every_command_and_flag_that_help_shows() {
     let page = ilb(&["docs", "cli"]);
     let mut open = vec![Vec::<String>::new()];
