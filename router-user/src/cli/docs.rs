@@ -15,8 +15,7 @@ use super::usage::UsageError;
 type Page = (&'static str, fn() -> String);
 
 /// Every page; a new one is one more entry.
-const PAGES: &[Page] =
-    &[("configuration", router_user::config::reference), ("cli", commands), ("metrics", metrics)];
+const PAGES: &[Page] = &[("configuration", router_user::config::reference), ("cli", commands), ("metrics", metrics)];
 
 /// The text before the commands.
 const HEAD: &str = "\
@@ -107,9 +106,10 @@ fn write_command(command: &Command, path: &str, out: &mut String) -> std::fmt::R
     Ok(())
 }
 
+/// The argument as it is typed; a pipe would end the cell of the table even in code.
 fn name(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default().iter().map(|value| value.to_string());
-    let value = values.collect::<Vec<_>>().join(" ");
+    let value = values.collect::<Vec<_>>().join(" ").replace('|', "\\|");
     let short = argument.get_short().map_or_else(String::new, |short| format!("-{short}, "));
     match argument.get_long() {
         None => format!("`{value}`"),
