@@ -1,5 +1,5 @@
-//! Installs what building and testing need: on Debian and Ubuntu as root, elsewhere by telling what
-//! to type.
+//! Installs the tools for building and testing on Debian and Ubuntu, as root. Elsewhere it prints
+//! the commands.
 
 use std::{
     fs,
@@ -23,9 +23,9 @@ pub(crate) struct Options {
     bench: bool,
 }
 
-/// HiGHS (cmake, make, a C++ compiler, libclang for its bindings), bpf-linker (the three libraries
-/// LLVM leans on), the etcd client (the compiler of its messages, and the messages that come with
-/// it), test tools.
+/// Packages for building and testing: for HiGHS cmake, make, a C++ compiler and libclang; for
+/// bpf-linker the three libraries of LLVM; for the etcd client protoc and its standard messages; and
+/// the tools of the tests.
 const PACKAGES: [&str; 12] = [
     "cmake",
     "make",
@@ -40,24 +40,27 @@ const PACKAGES: [&str; 12] = [
     "iproute2",
     "etcd-server",
 ];
+/// Packages for `ilb-bench compare`.
 const BENCH_PACKAGES: [&str; 3] = ["haproxy", "nginx", "wrk"];
 /// A Rust compiler with the source of its standard library.
 const COMPILER_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
-/// The LLVM that those packages come with, for telling what to install before they are there.
+/// Major version of the LLVM of [`COMPILER_PACKAGES`], to name its packages before the compiler is
+/// installed.
 const PACKAGED_LLVM: u32 = 22;
+/// Version of bpf-linker that this workspace is tested with.
 const BPF_LINKER_VERSION: &str = "0.13.0";
 
-/// Installs whatever is missing for building and testing; under a second when nothing is.
+/// Installs missing tools for building and testing. Takes less than a second without any.
 pub(crate) fn ensure() -> anyhow::Result<()> {
     setup(&Options::default())
 }
 
-/// Installs whatever is missing.
+/// Installs missing tools.
 ///
-/// Errors: this machine is not one we can install on; the text has the commands.
+/// Errors: the machine is neither Debian nor Ubuntu, or this is not root; the text has the commands.
 pub(crate) fn setup(options: &Options) -> anyhow::Result<()> {
     if is_debian() { on_debian(options) } else { elsewhere() }?;
-    // Names what is still wrong, a linker of another LLVM above all.
+    // Names the remaining faults, above all a linker of another LLVM.
     Toolchain::find().map(drop)
 }
 
@@ -145,7 +148,7 @@ fn install_linker(llvm: Option<u32>) -> Command {
     install
 }
 
-/// What to type.
+/// The commands to type.
 fn instructions(place: &str, commands: &[Command]) -> String {
     let mut message = format!("some tools are missing; run {place}:");
     for command in commands {

@@ -5,7 +5,9 @@
 //! Little's law the batch is `B = L o t` for outputs of `o` tokens. Hence
 //!
 //! ```text
-//! L = B / (o d(B) + B P)      TBOT = d(B) / (1 - L P)      TTFT = P + L P^2 / (2 (1 - L P)) + d(B) / 2
+//! L    = B / (o d(B) + B P)
+//! TBOT = d(B) / (1 - L P)
+//! TTFT = P + L P^2 / (2 (1 - L P)) + d(B) / 2
 //! ```
 //!
 //! where TTFT is the prompt itself, the wait for other prompts (Pollaczek and Khinchine, equal

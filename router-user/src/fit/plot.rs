@@ -300,7 +300,7 @@ mod tests {
         }
         // Two points and one left out, and one of each in the legend.
         assert_eq!(svg.matches("<circle").count(), 5);
-        // What was left out lies far beyond both axes, and is drawn in the corner.
+        // The window that was left out lies far beyond both axes, and is drawn in the corner.
         let places = |name: &str| -> Vec<u32> {
             let attribute = format!(" {name}=\"");
             svg.split(&attribute)

@@ -7,7 +7,7 @@ use crate::fit::input::samples::Window;
 /// Bounds of the load bands, as shares of capacity.
 pub const BANDS: [(f64, f64); 3] = [(0.0, 0.5), (0.5, 0.8), (0.8, 1.0)];
 
-/// What is fitted over load.
+/// A quantity that is fitted over load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     InEngine,
@@ -46,7 +46,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// Where a capacity comes from.
+/// Source of a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacitySource {
     Given,

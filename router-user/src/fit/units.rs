@@ -4,9 +4,9 @@
 //! Three identities tie the columns together, whatever the engine:
 //!
 //! ```text
-//! e2e_ms = ttft_ms + (output_tokens - 1) x tbot_ms        a request waits for its first token, then for each gap
-//! running + waiting = served_rps x e2e_ms / 1000          Little's law
-//! served_rps = load_rps                                   in a steady window
+//! e2e_ms = ttft_ms + (output_tokens - 1) x tbot_ms    the first token, then each gap
+//! running + waiting = served_rps x e2e_ms / 1000      Little's law
+//! served_rps = load_rps                               in a steady window
 //! ```
 //!
 //! A column in another unit breaks one of them by a factor of 60 or of 1,000. The mistake is found

@@ -40,7 +40,7 @@ impl Dice {
     }
 }
 
-/// What a window shows. Units as in a sample file.
+/// One window, in the units of a sample file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
     pub(crate) load_rps: f64,

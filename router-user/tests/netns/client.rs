@@ -16,7 +16,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 /// Longer than anything on loopback takes; only a hang gets this far.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What came of connections.
+/// Outcomes of connections.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tally {
     /// Connections by the name of the engine that answered.

@@ -240,7 +240,7 @@ fn without_capabilities_the_reason_is_one_line() {
 #[test]
 fn three_capabilities_are_enough() {
     in_world(|world| {
-        // Mounting bpffs takes more; once it is there, nothing else does.
+        // Mounting bpffs takes more capabilities. Once it is mounted, these are enough.
         drop(world.attach());
         assert!(kernel::detach(&world.pin_dir).unwrap());
         const CAP_NET_ADMIN: u64 = 1 << 12;

@@ -64,8 +64,8 @@ fn a_killed_engine_fails_no_connection() {
             assert!(wait_until(Duration::from_secs(10), || world.counter("picked_rank_1") > 2_000));
         });
         assert_eq!(tally.failed, Vec::<String>::new());
-        // What the engine had made dies with it: the one connection that it was answering, and
-        // those that it had yet to accept, of which each client has one at most.
+        // Connections of the engine die with it: the one that it was answering, and those that it
+        // had yet to accept, of which each client has one at most.
         assert!(tally.broken <= CLIENTS as u64 + 1, "{} connections broke", tally.broken);
 
         let status = world.status();
