@@ -30,9 +30,10 @@ enum Probe {
 pub async fn watch_reachability(role: Arc<DataRole>) {
     let mut ticks = tokio::time::interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut contacts, mut last) = (0, None);
+    let (mut contacts, mut last, mut is_short) = (0, None, false);
     loop {
         ticks.tick().await;
+        let was_short = std::mem::take(&mut is_short);
         let now = role.setup().plane.contacts();
         if std::mem::replace(&mut contacts, now) < now {
             role.set_reachability(Reachability::Reachable);
@@ -53,7 +54,13 @@ pub async fn watch_reachability(role: Arc<DataRole>) {
                 role.set_reachability(Reachability::Reachable);
             }
             Ok(None) => role.set_reachability(Reachability::Unreachable(count)),
-            Err(Inconclusive) => tracing::warn!("failed to probe engines for want of local resources"),
+            Err(Inconclusive) => {
+                is_short = true;
+                // Once, and not with every poll that follows.
+                if !was_short {
+                    tracing::warn!("failed to probe engines for want of local resources");
+                }
+            }
         }
     }
 }
