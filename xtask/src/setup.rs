@@ -24,8 +24,8 @@ pub(crate) struct Options {
 }
 
 /// Packages for building and testing: for HiGHS cmake, make, a C++ compiler and libclang; for
-/// bpf-linker the three libraries of LLVM; for the etcd client protoc and its standard messages; and
-/// the tools of the tests.
+/// bpf-linker the three libraries of LLVM; for the etcd client protoc and its standard messages;
+/// and the tools of the tests.
 const PACKAGES: [&str; 12] = [
     "cmake",
     "make",
@@ -57,7 +57,8 @@ pub(crate) fn ensure() -> anyhow::Result<()> {
 
 /// Installs missing tools.
 ///
-/// Errors: the machine is neither Debian nor Ubuntu, or this is not root; the text has the commands.
+/// Errors: the machine is neither Debian nor Ubuntu, or this is not root; the text has the
+/// commands.
 pub(crate) fn setup(options: &Options) -> anyhow::Result<()> {
     if is_debian() { on_debian(options) } else { elsewhere() }?;
     // Names the remaining faults, above all a linker of another LLVM.

@@ -199,7 +199,8 @@ mod tests {
         check("0,0,0,0,1,1,60,0,\n", None, &[Some(Dropped::Idle)]);
         check("0,9,1,1,1,1,60,8,\n", None, &[Some(Dropped::Saturated)]);
         check("0,9,59,1,1,1,60,8.5,\n", None, &[None]);
-        // The load has just risen: a rate that was served in full in another window is below capacity.
+        // The load has just risen: a rate that was served in full in another window is below
+        // capacity.
         check("0,9,1,1,1,1,60,8,\n60,20,1,1,1,1,60,20,\n", None, &[Some(Dropped::Changing), Some(Dropped::Changing)]);
         check("0,9,1,1,1,1,60,9,\n60,9,1,1,1,1,60,9,\n", Some(8.5), &[Some(Dropped::Saturated); 2]);
         check("0,9,1,1,1,1,60,9,0.2\n", None, &[Some(Dropped::Changing)]);
