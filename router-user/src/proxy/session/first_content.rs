@@ -50,7 +50,7 @@ impl FirstContent {
         for part in data.split_inclusive(|&byte| byte == b'\n' || byte == b'\r') {
             if !part.ends_with(b"\n") && !part.ends_with(b"\r") {
                 self.line.extend_from_slice(part);
-                return self.line.len() > LINE_MAX;
+                return self.line.len() > LINE_MAX || !may_be_field(&self.line);
             }
             let has_content = if self.line.is_empty() {
                 is_content(part)
@@ -67,10 +67,17 @@ impl FirstContent {
     }
 }
 
+/// Whether a line, or its beginning, is a field or a comment of an event stream. A compressed
+/// stream has other lines.
+fn may_be_field(line: &[u8]) -> bool {
+    line.first().is_none_or(|byte| b":\r\n".contains(byte))
+        || [&b"data"[..], b"event", b"id", b"retry"].iter().any(|name| line.starts_with(name) || name.starts_with(line))
+}
+
 /// Whether a line is data that a model generated. What is not understood counts as content, and is
 /// passed on.
 fn is_content(line: &[u8]) -> bool {
-    let Some(payload) = line.strip_prefix(b"data:") else { return false };
+    let Some(payload) = line.strip_prefix(b"data:") else { return !may_be_field(line) };
     let payload = payload.trim_ascii();
     match serde_json::from_slice::<Value>(payload) {
         Ok(event @ Value::Object(_)) => !is_opening(&event),
@@ -180,7 +187,21 @@ mod tests {
     #[test]
     fn a_line_without_end_is_content_when_it_is_long() {
         let mut content = FirstContent::new(Body::UntilClose);
-        assert!(!content.is_in(&[b'x'; LINE_MAX]));
+        let mut long = b"event: ".to_vec();
+        long.resize(LINE_MAX, b'x');
+        assert!(!content.is_in(&long));
         assert!(content.is_in(b"x"));
+    }
+
+    #[test]
+    fn a_compressed_stream_is_not_held_back() {
+        for magic in [&b"\x1f\x8b\x08\0"[..], b"\x28\xb5\x2f\xfd", b"\x78\x9c", b"\x1f"] {
+            assert!(FirstContent::new(Body::UntilClose).is_in(magic), "{magic:?}");
+        }
+        // The names of fields may come in pieces.
+        let mut content = FirstContent::new(Body::UntilClose);
+        let found: Vec<bool> =
+            [&b"e"[..], b"vent: x\r", b"\nda", b"ta: x", b"\n"].iter().map(|part| content.is_in(part)).collect();
+        assert_eq!(found, [false, false, false, false, true]);
     }
 }
