@@ -82,8 +82,8 @@ fn an_idle_fleet_is_explained_by_latency_alone() {
         let inputs = Inputs { demand_rps: vec![vec![rps]; 3], ..Inputs::from_fleet(&fleet) };
         let plan = plan(&fleet, &inputs, None).expect("a plan");
         let explanation = weights::explain(&fleet, &inputs, &plan);
-        let text = explanation.to_string();
-        assert!(!text.contains("shed") && !text.contains("full") && !text.contains(" 0.0 requests/s, of which"), "{text}");
+        let text: String = explanation.routes.iter().map(ToString::to_string).collect();
+        assert!(!text.contains("shed") && !text.contains("full"), "{text}");
         for row in explanation.routes.iter().flat_map(|route| &route.engines) {
             let terms = row.terms.expect("every engine may serve");
             assert!(terms.externality_ms.abs() < 0.01, "nobody is there to be delayed, {rps} requests/s: {row:?}");
@@ -139,7 +139,7 @@ fn what_is_refused_and_what_an_engine_lacks_have_their_units() {
     let refused = plan(&fleet, &inputs, None).expect("a plan");
     let bill = shed_bill(&fleet, &inputs, &refused).join("\n");
     assert!(bill.contains("are refused: no engine may serve it") && !bill.contains("full"), "{bill}");
-    let text = weights::explain(&fleet, &inputs, &refused).to_string();
+    let text: String = weights::explain(&fleet, &inputs, &refused).routes.iter().map(ToString::to_string).collect();
     assert!(text.contains("because no engine that may serve them is ready") && !text.contains("full"), "{text}");
 }
 
