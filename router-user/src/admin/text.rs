@@ -1,39 +1,26 @@
-//! The views as tables for people.
+//! The views as text for people.
 
 use std::fmt;
 
-use super::view::{EnginesView, ExplainView, SnapshotsView, StatusView, WeightsView};
-use crate::control::{Freshness, Suspicion};
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+
+use crate::admin::view::{EngineView, EnginesView, ExplainView, ProxyView, SnapshotsView, StatusView, WeightsView};
+use crate::control::{ControlStatus, Freshness, Suspicion};
 use crate::probe::EngineSignals;
+use crate::publish::history::Move;
 
-/// Rows of cells in columns as wide as they need to be; numbers to the right.
-struct Table {
-    rows: Vec<Vec<String>>,
-}
+use CellAlignment::{Left, Right};
 
-impl Table {
-    fn new(head: &[&str]) -> Self {
-        Self { rows: vec![head.iter().map(|&h| h.to_owned()).collect()] }
+/// A table without lines: columns are as wide as they need to be, with two spaces between.
+fn table(columns: &[(&str, CellAlignment)]) -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(columns.iter().map(|(head, _)| *head));
+    for (at, &(_, alignment)) in columns.iter().enumerate() {
+        let column = table.column_mut(at).expect("the header has made it");
+        column.set_padding((0, 2)).set_cell_alignment(alignment);
     }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) || cell == "-";
-        for row in &self.rows {
-            let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                let right = column > 0 && self.rows.get(1).is_some_and(|first| is_number(&first[column]));
-                let width = width(column);
-                let cell = if right { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
-                line.push_str(&cell);
-                line.push_str("  ");
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
-    }
+    table
 }
 
 fn or_dash(value: Option<impl fmt::Display>) -> String {
@@ -42,71 +29,20 @@ fn or_dash(value: Option<impl fmt::Display>) -> String {
 
 impl fmt::Display for StatusView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "ilb {}, up {:.0} s", self.version, self.uptime_s)?;
+        writeln!(f, "ilb {}, up {:.0} s, ready: {}", self.version, self.uptime_s, self.ready)?;
         match (self.generation, self.snapshot_age_s, self.objective_ms, self.status) {
             (Some(generation), Some(age), Some(objective), Some(status)) => writeln!(
                 f,
-                "snapshot  generation {}, {age:.0} s old, {}, expected mean latency {objective:.1} ms",
-                generation,
+                "snapshot  generation {generation}, {age:.0} s old, {}, expected mean latency {objective:.1} ms",
                 format!("{status:?}").to_lowercase()
             )?,
             _ => writeln!(f, "snapshot  none yet")?,
         }
         if let Some(control) = &self.control {
-            writeln!(
-                f,
-                "control   {} plans, {} published, {} failed; last took {:.1} ms: {}",
-                control.plans, control.published, control.failures, control.last_plan_ms, control.last_decision
-            )?;
-            if let Some(trial) = &control.trial {
-                writeln!(f, "          {trial}")?;
-            }
-            if let Some(reason) = &control.stands_by {
-                writeln!(f, "          stands by: {reason}")?;
-            }
-            for cluster in &control.clusters {
-                let demand: Vec<String> = cluster.demand_rps.iter().map(|(class, rps)| format!("{class} {rps:.1}/s")).collect();
-                let source = match cluster.freshness {
-                    Freshness::Published => "as last published",
-                    _ if cluster.measured => "measured",
-                    _ => "configured",
-                };
-                writeln!(f, "          cluster {}: {} ({source})", cluster.cluster, demand.join(", "))?;
-            }
-            for engine in control.engines.iter().filter(|e| !e.ready) {
-                writeln!(f, "          engine {} does not answer its health probe", engine.engine)?;
-            }
-            for loss in control.regions.iter().filter(|loss| loss.shortfall_rps > 0.0) {
-                writeln!(f, "          {loss}")?;
-            }
-            for Suspicion { subject, finding } in &control.suspicions {
-                writeln!(f, "suspect   {subject}: {finding}")?;
-            }
+            write_control(f, control)?;
         }
         if let Some(proxy) = &self.proxy {
-            let listen: Vec<String> = proxy.listen.iter().map(ToString::to_string).collect();
-            writeln!(f, "proxy     cluster {}, listening on {}, {}", proxy.cluster, listen.join(", "), proxy.io)?;
-            let counted = |counts: &[(String, u64)]| {
-                let counts: Vec<String> = counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} {n}")).collect();
-                if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
-            };
-            writeln!(f, "          requests: {}; retries: {}", counted(&proxy.outcomes), counted(&proxy.retries))?;
-            if let Some(generation) = proxy.not_addressed {
-                writeln!(f, "          generation {generation} is on trial in another cluster")?;
-            }
-            if !proxy.failover.is_empty() {
-                writeln!(f, "          failover weights for {} in use: cannot be reached from here", proxy.failover.join(", "))?;
-            }
-            if proxy.plan_share < 1.0 {
-                let share = proxy.plan_share * 100.0;
-                writeln!(
-                    f,
-                    "          no controller heard of for long: {share:.0} % of its plan counts, the rest goes by capacity"
-                )?;
-            }
-            if let Some(error) = &proxy.controller_error {
-                writeln!(f, "          the controller does not answer, the last snapshot keeps serving: {error}")?;
-            }
+            write_proxy(f, proxy)?;
         }
         if let Some(kernel) = &self.kernel {
             let shown = |key: &str| kernel[key].as_str().map_or_else(|| kernel[key].to_string(), str::to_owned);
@@ -119,59 +55,137 @@ impl fmt::Display for StatusView {
     }
 }
 
+fn write_control(f: &mut fmt::Formatter<'_>, control: &ControlStatus) -> fmt::Result {
+    writeln!(
+        f,
+        "control   {} plans, {} published, {} failed; last took {:.1} ms: {}",
+        control.plans, control.published, control.failures, control.last_plan_ms, control.last_decision
+    )?;
+    if let Some(trial) = &control.trial {
+        writeln!(f, "          {trial}")?;
+    }
+    if let Some(reason) = &control.stands_by {
+        writeln!(f, "          stands by: {reason}")?;
+    }
+    for cluster in &control.clusters {
+        let demand: Vec<String> = cluster.demand_rps.iter().map(|(class, rps)| format!("{class} {rps:.1}/s")).collect();
+        let source = match cluster.freshness {
+            Freshness::Published => "as last published",
+            _ if cluster.measured => "measured",
+            _ => "configured",
+        };
+        writeln!(f, "          cluster {}: {} ({source})", cluster.cluster, demand.join(", "))?;
+    }
+    for engine in control.engines.iter().filter(|e| !e.ready) {
+        writeln!(f, "          engine {} does not answer its health probe", engine.engine)?;
+    }
+    for loss in control.regions.iter().filter(|loss| loss.shortfall_rps > 0.0) {
+        writeln!(f, "          {loss}")?;
+    }
+    for Suspicion { subject, finding } in &control.suspicions {
+        writeln!(f, "suspect   {subject}: {finding}")?;
+    }
+    Ok(())
+}
+
+fn write_proxy(f: &mut fmt::Formatter<'_>, proxy: &ProxyView) -> fmt::Result {
+    let listen: Vec<String> = proxy.listen.iter().map(ToString::to_string).collect();
+    writeln!(f, "proxy     cluster {}, listening on {}, {}", proxy.cluster, listen.join(", "), proxy.io)?;
+    let counted = |counts: &[(String, u64)]| {
+        let counts: Vec<String> = counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} {n}")).collect();
+        if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+    };
+    writeln!(f, "          requests: {}; retries: {}", counted(&proxy.outcomes), counted(&proxy.retries))?;
+    if let Some(generation) = proxy.not_addressed {
+        writeln!(f, "          generation {generation} is on trial in another cluster")?;
+    }
+    if !proxy.failover.is_empty() {
+        writeln!(f, "          failover weights for {} in use: cannot be reached from here", proxy.failover.join(", "))?;
+    }
+    if proxy.plan_share < 1.0 {
+        let share = proxy.plan_share * 100.0;
+        writeln!(f, "          no controller heard of for long: {share:.0} % of its plan counts, the rest goes by capacity")?;
+    }
+    if let Some(error) = &proxy.controller_error {
+        writeln!(f, "          the controller does not answer, the last snapshot keeps serving: {error}")?;
+    }
+    Ok(())
+}
+
+const ENGINE_COLUMNS: [(&str, CellAlignment); 18] = [
+    ("ENGINE", Left),
+    ("REGION", Left),
+    ("ADDRESS", Left),
+    ("READY", Left),
+    ("CAPACITY/S", Right),
+    ("NOW/S", Right),
+    ("PLANNED/S", Right),
+    ("LOAD", Right),
+    ("EXPECTED MS", Right),
+    ("RUNNING", Right),
+    ("WAITING", Right),
+    ("KV", Right),
+    ("IN FLIGHT", Right),
+    ("PICKS", Right),
+    ("FAILURES", Right),
+    ("TTFT MS", Right),
+    ("ITL MS", Right),
+    ("LATENCY MS", Right),
+];
+
 impl fmt::Display for EnginesView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(&[
-            "ENGINE",
-            "REGION",
-            "ADDRESS",
-            "READY",
-            "CAPACITY/S",
-            "PLANNED/S",
-            "LOAD",
-            "EXPECTED MS",
-            "RUNNING",
-            "WAITING",
-            "KV",
-            "IN FLIGHT",
-            "PICKS",
-            "FAILURES",
-            "TTFT MS",
-            "LATENCY MS",
-        ]);
+        let mut table = table(&ENGINE_COLUMNS);
         for engine in &self.0 {
-            let live = engine.live.as_ref();
-            let said = |read: fn(&EngineSignals) -> Option<f64>| engine.signals.as_ref().and_then(read);
-            let ready = match (engine.ready, live.map(|l| l.available)) {
-                (Some(false), _) => "no".to_owned(),
-                (_, Some(false)) => "out".to_owned(),
-                (Some(true), _) | (_, Some(true)) => {
-                    engine.ready_replicas.map_or("yes".to_owned(), |ready| format!("yes, {ready}"))
-                }
-                _ => "-".to_owned(),
-            };
-            table.rows.push(vec![
-                engine.engine.clone(),
-                engine.region.clone(),
-                engine.address.to_string(),
-                ready,
-                format!("{:.1}", engine.capacity_rps),
-                format!("{:.1}", engine.load_rps),
-                format!("{:.1}%", engine.utilisation * 100.0),
-                format!("{:.0}", engine.latency_ms),
-                or_dash(said(|s| s.running)),
-                or_dash(said(|s| s.waiting)),
-                or_dash(said(|s| s.kv_usage_frac).map(|share| format!("{:.0}%", share * 100.0))),
-                or_dash(live.map(|l| l.in_flight)),
-                or_dash(live.map(|l| l.picks)),
-                or_dash(live.map(|l| l.failures)),
-                or_dash(live.and_then(|l| l.ttft_ms).map(|ms| format!("{ms:.0}"))),
-                or_dash(live.and_then(|l| l.latency_ms).map(|ms| format!("{ms:.0}"))),
-            ]);
+            table.add_row(engine_row(engine));
         }
-        table.fmt(f)
+        writeln!(f, "{}", table.trim_fmt())
     }
 }
+
+fn engine_row(engine: &EngineView) -> [String; 18] {
+    let live = engine.live.as_ref();
+    let reported = |read: fn(&EngineSignals) -> Option<f64>| engine.signals.as_ref().and_then(read);
+    let ready = match (engine.ready, live.map(|l| l.available)) {
+        (Some(false), _) => "no".to_owned(),
+        (_, Some(false)) => "down".to_owned(),
+        (Some(true), _) | (_, Some(true)) => engine.ready_replicas.map_or("yes".to_owned(), |ready| format!("yes, {ready}")),
+        _ => "-".to_owned(),
+    };
+    let ms = |ms: f64| format!("{ms:.0}");
+    [
+        engine.engine.clone(),
+        engine.region.clone(),
+        engine.address.to_string(),
+        ready,
+        format!("{:.1}", engine.capacity_rps),
+        or_dash(engine.present_capacity_rps.map(|rps| format!("{rps:.1}"))),
+        format!("{:.1}", engine.load_rps),
+        format!("{:.1}%", engine.utilisation * 100.0),
+        ms(engine.latency_ms),
+        or_dash(reported(|s| s.running)),
+        or_dash(reported(|s| s.waiting)),
+        or_dash(reported(|s| s.kv_usage_frac).map(|share| format!("{:.0}%", share * 100.0))),
+        or_dash(live.map(|l| l.in_flight)),
+        or_dash(live.map(|l| l.picks)),
+        or_dash(live.map(|l| l.failures)),
+        or_dash(live.and_then(|l| l.ttft_ms).map(ms)),
+        or_dash(live.and_then(|l| l.itl_ms).map(|ms| format!("{ms:.1}"))),
+        or_dash(live.and_then(|l| l.latency_ms).map(ms)),
+    ]
+}
+
+const WEIGHT_COLUMNS: [(&str, CellAlignment); 9] = [
+    ("CLUSTER", Left),
+    ("CLASS", Left),
+    ("ENGINE", Left),
+    ("WEIGHT", Right),
+    ("PLANNED/S", Right),
+    ("NOW/S", Right),
+    ("PICKS", Right),
+    ("ACHIEVED", Right),
+    ("NOTE", Left),
+];
 
 impl fmt::Display for WeightsView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -179,48 +193,54 @@ impl fmt::Display for WeightsView {
         if !self.failover.is_empty() {
             writeln!(f, "failover weights for {} in use", self.failover.join(", "))?;
         }
-        let mut table = Table::new(&["CLUSTER", "CLASS", "ENGINE", "WEIGHT", "PLANNED/S", "PICKS", "ACHIEVED", "NOTE"]);
+        let mut table = table(&WEIGHT_COLUMNS);
         for route in &self.routes {
             let picks: u64 = route.weights.iter().filter_map(|w| w.picks).sum();
-            let mut note = if route.pinned { "set by hand".to_owned() } else { String::new() };
+            let mut notes = Vec::new();
+            if route.pinned {
+                notes.push("set by hand".to_owned());
+            }
             if route.shed_frac > 0.0 {
-                note = format!("{note}{}sheds {:.1}%", if note.is_empty() { "" } else { ", " }, route.shed_frac * 100.0);
+                notes.push(format!("sheds {:.1}%", route.shed_frac * 100.0));
             }
             for weight in &route.weights {
-                table.rows.push(vec![
+                let share = weight.weight * (1.0 - route.shed_frac);
+                table.add_row([
                     route.cluster.clone(),
                     route.class.clone(),
                     weight.engine.clone(),
                     format!("{:.4}", weight.weight),
-                    format!("{:.1}", weight.weight * route.demand_rps * (1.0 - route.shed_frac)),
+                    format!("{:.1}", share * route.demand_rps),
+                    or_dash(route.present_demand_rps.map(|rps| format!("{:.1}", share * rps))),
                     or_dash(weight.picks),
                     or_dash(weight.picks.filter(|_| picks > 0).map(|n| format!("{:.4}", n as f64 / picks as f64))),
-                    note.clone(),
+                    notes.join(", "),
                 ]);
             }
         }
-        table.fmt(f)
+        writeln!(f, "{}", table.trim_fmt())
     }
 }
 
-/// Changes of weights that a row has room for; `--json` has them all.
-const MOVES_SHOWN: usize = 3;
+/// Most changes of weights in one row; `--json` has them all.
+const MOVES_MOST: usize = 3;
+
+const SNAPSHOT_COLUMNS: [(&str, CellAlignment); 7] = [
+    ("GENERATION", Left),
+    ("AGE", Right),
+    ("STATUS", Left),
+    ("EXPECTED MS", Right),
+    ("MOVED", Right),
+    ("CHANGES", Left),
+    ("REASON", Left),
+];
 
 impl fmt::Display for SnapshotsView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(&["GENERATION", "AGE", "STATUS", "EXPECTED MS", "MOVED", "WHAT MOVED", "WHY"]);
+        let mut table = table(&SNAPSHOT_COLUMNS);
         for view in &self.0 {
-            let moved = view.moved.as_ref();
-            let change = |m: &crate::publish::history::Move| {
-                let engine = m.engine.as_deref().unwrap_or("refused");
-                format!("{}/{} {engine} {:.1}% -> {:.1}%", m.cluster, m.class, m.before * 100.0, m.after * 100.0)
-            };
-            let mut changes: Vec<String> = moved.iter().flat_map(|m| m.moves.iter().take(MOVES_SHOWN)).map(change).collect();
-            let more = moved.map_or(0, |m| m.moves.len().saturating_sub(MOVES_SHOWN));
-            if more > 0 {
-                changes.push(format!("and {more} more"));
-            }
-            table.rows.push(vec![
+            let moves = view.moved.as_ref().map_or(&[][..], |moved| &moved.moves);
+            table.add_row([
                 format!("{}{}", view.generation, if view.in_force { " *" } else { "" }),
                 format!("{:.0}s", view.age_s),
                 match view.status.map(|status| format!("{status:?}").to_lowercase()) {
@@ -229,13 +249,25 @@ impl fmt::Display for SnapshotsView {
                     Some(status) => format!("{status}, for {}", view.audience.join(", ")),
                 },
                 or_dash(view.objective_ms.map(|ms| format!("{ms:.1}"))),
-                or_dash(moved.map(|m| format!("{:.1}%", m.moved_frac * 100.0))),
-                changes.join(", "),
+                or_dash(view.moved.as_ref().map(|moved| format!("{:.1}%", moved.moved_frac * 100.0))),
+                changes(moves),
                 view.reason.clone().or_else(|| view.error.clone()).unwrap_or_default(),
             ]);
         }
-        table.fmt(f)
+        writeln!(f, "{}", table.trim_fmt())
     }
+}
+
+fn changes(moves: &[Move]) -> String {
+    let change = |m: &Move| {
+        let engine = m.engine.as_deref().unwrap_or("shed");
+        format!("{}/{} {engine} {:.1}% -> {:.1}%", m.cluster, m.class, m.before * 100.0, m.after * 100.0)
+    };
+    let mut changes: Vec<String> = moves.iter().take(MOVES_MOST).map(change).collect();
+    if moves.len() > MOVES_MOST {
+        changes.push(format!("and {} more", moves.len() - MOVES_MOST));
+    }
+    changes.join(", ")
 }
 
 impl fmt::Display for ExplainView {

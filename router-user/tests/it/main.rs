@@ -2,6 +2,7 @@
 //!
 //! They are one program, because each program of tests links the whole product. By module:
 //!
+//! - `admin`: the port and the socket of operators, over a real controller and data plane
 //! - `cli`: the binary as people and scripts use it: exit codes, JSON keys, errors
 //! - `docs`: the pages of docs/ that are made from the code
 //! - `fit`: profiles from measurements whose truth is known
@@ -19,6 +20,7 @@
 //!
 //! CONTRIBUTING.md lists what the tests need and the environment variables that they read.
 
+mod admin;
 mod cli;
 mod docs;
 mod fit;
