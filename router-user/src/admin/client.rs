@@ -38,7 +38,8 @@ impl AdminClient {
         Self { socket: socket.to_owned(), client }
     }
 
-    /// Errors: nothing answers at the socket, or what answers refuses; the same for all that follow.
+    /// Errors: nothing answers at the socket, or what answers refuses; the same for all that
+    /// follow.
     pub async fn status(&self) -> Result<StatusView, ClientError> {
         self.ask(Method::GET, "status", None::<&()>).await
     }

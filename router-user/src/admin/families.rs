@@ -1,6 +1,7 @@
 //! Every metric that `/metrics` shows. docs/metrics.md is made from this table.
 //!
-//! Names follow Prometheus: base units (seconds, bytes, requests per second), `_total` on counters only, `_ratio` for shares.
+//! Names follow Prometheus: base units (seconds, bytes, requests per second), `_total` on counters
+//! only, `_ratio` for shares.
 
 use crate::telemetry::{Family, Kind};
 

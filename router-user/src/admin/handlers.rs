@@ -71,7 +71,8 @@ pub(super) async fn engines(State(state): State<AdminState>) -> Json<EnginesView
     Json(EnginesView(snapshot.engines.iter().map(view).collect()))
 }
 
-/// Load that an engine could be given now: by its configured profile, its ready replicas and the headroom.
+/// Load that an engine could be given now: by its configured profile, its ready replicas and the
+/// headroom.
 fn present_capacity_rps(config: &Config, health: &EngineHealth) -> Option<f64> {
     let engine = config.fleet.engine(&health.engine)?;
     let replicas = config.fleet.engines[engine.index()].replicas;
@@ -116,7 +117,8 @@ fn route_view(snapshot: &Snapshot, route: &snapshot::Route, control: Option<&Con
     }
 }
 
-/// Most weights in one explanation, which are some megabytes of JSON. A fleet of 100 clusters and 2,000 engines has a million.
+/// Most weights in one explanation, which are some megabytes of JSON. A fleet of 100 clusters and
+/// 2,000 engines has a million.
 const EXPLAINED_MOST: usize = 20_000;
 
 pub(super) async fn explain(State(state): State<AdminState>, Json(query): Json<ExplainQuery>) -> Response {

@@ -1,7 +1,8 @@
 //! Serves operators on the Unix socket, and Prometheus and probes on the TCP port.
 //!
-//! Both have a thread of their own, so that they answer while the rest of the process is busy, and bounded room: a connection
-//! serves one request and has little time for it, so connections that send nothing make room again soon.
+//! Both have a thread of their own, so that they answer while the rest of the process is busy, and
+//! bounded room: a connection serves one request and has little time for it, so connections that
+//! send nothing make room again soon.
 
 use std::io;
 use std::sync::Arc;
@@ -19,11 +20,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::admin::handlers;
 use crate::admin::state::AdminState;
 
-/// Connections of one listener at a time; more wait in the kernel's queue. A scraper and some probes need a handful.
+/// Connections of one listener at a time; more wait in the kernel's queue. A scraper and some
+/// probes need a handful.
 const CONNECTIONS_MOST: usize = 128;
 /// Longest wait for the head of a request. Heads are one packet, and clients are near.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest life of a connection: explaining a fleet of thousands takes seconds, and so does sending it to a slow reader.
+/// Longest life of a connection: explaining a fleet of thousands takes seconds, and so does sending
+/// it to a slow reader.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves both until the process ends, on a thread of their own.

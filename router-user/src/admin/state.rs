@@ -20,7 +20,8 @@ pub struct AdminState {
 }
 
 impl AdminState {
-    /// The snapshot in use: the data plane's, or in a process without one, the snapshot that the controller published last.
+    /// The snapshot in use: the data plane's, or in a process without one, the snapshot that the
+    /// controller published last.
     pub(super) fn snapshot(&self) -> Option<Arc<Snapshot>> {
         match (&self.data, &self.controller) {
             (Some(data), _) => data.snapshot(),
@@ -48,8 +49,9 @@ impl AdminState {
 
     /// Whether this process can do its job now: the generation in use, or the reason why not.
     ///
-    /// A data plane is ready when it has a snapshot and can reach an engine. A controller alone is ready when it has published:
-    /// data planes need its snapshots most when engines fail, so probes that fail do not make it unready.
+    /// A data plane is ready when it has a snapshot and can reach an engine. A controller alone is
+    /// ready when it has published: data planes need its snapshots most when engines fail, so
+    /// probes that fail do not make it unready.
     pub(super) fn readiness(&self) -> Result<Generation, String> {
         let snapshot = self.snapshot().ok_or("no snapshot yet")?;
         let Some(data) = &self.data else { return Ok(Generation(snapshot.generation)) };

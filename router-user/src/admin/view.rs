@@ -49,7 +49,8 @@ pub struct ProxyView {
     pub not_addressed: Option<Generation>,
     /// Engines that cannot be reached from here and whose failover weights are in use.
     pub failover: Vec<String>,
-    /// Share of the plan that still counts, 0 to 1: below 1 once the controller has been silent for `store.stale_after`.
+    /// Share of the plan that still counts, 0 to 1: below 1 once the controller has been silent for
+    /// `store.stale_after`.
     pub plan_share: f64,
 }
 
@@ -82,7 +83,8 @@ pub struct EngineView {
     pub address: SocketAddr,
     /// Its profile; `None` without a controller in this process.
     pub profile: Option<String>,
-    /// Load that the plan allows it, in requests/s; the same by the controller's present inputs, `None` without a controller.
+    /// Load that the plan allows it, in requests/s; the same by the controller's present inputs,
+    /// `None` without a controller.
     pub capacity_rps: f64,
     pub present_capacity_rps: Option<f64>,
     /// Planned load.
@@ -93,7 +95,8 @@ pub struct EngineView {
     pub price_ms: f64,
     /// The controller's verdict; `None` without one in this process.
     pub ready: Option<bool>,
-    /// Replicas that are planned with, and what the engine said last, by its own account; `None` without one.
+    /// Replicas that are planned with, and what the engine said last, by its own account; `None`
+    /// without one.
     pub ready_replicas: Option<u32>,
     pub signals: Option<EngineSignals>,
     /// When it said so, since the control plane's start.
@@ -140,7 +143,8 @@ pub struct LiveEngine {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WeightsView {
     pub generation: Generation,
-    /// As in [`ProxyView`]: engines whose failover weights the routes of this process's cluster have.
+    /// As in [`ProxyView`]: engines whose failover weights the routes of this process's cluster
+    /// have.
     pub failover: Vec<String>,
     pub routes: Vec<RouteView>,
 }
@@ -149,7 +153,8 @@ pub struct WeightsView {
 pub struct RouteView {
     pub cluster: String,
     pub class: String,
-    /// Demand that the plan was made for, in requests/s; the controller's present estimate, `None` without a controller.
+    /// Demand that the plan was made for, in requests/s; the controller's present estimate, `None`
+    /// without a controller.
     pub demand_rps: f64,
     pub present_demand_rps: Option<f64>,
     pub shed_frac: f64,
@@ -161,7 +166,8 @@ pub struct RouteView {
 pub struct WeightView {
     pub engine: String,
     pub weight: f64,
-    /// Requests this process's data plane sent there since its start; `None` for other clusters' routes.
+    /// Requests this process's data plane sent there since its start; `None` for other clusters'
+    /// routes.
     pub picks: Option<u64>,
 }
 
@@ -194,10 +200,12 @@ pub struct SnapshotView {
 pub struct RollbackRequest {
     /// As `ilb snapshots` shows it.
     pub generation: String,
-    /// How long the weights hold, in ms. Without it and the next field, they hold until they are taken back.
+    /// How long the weights hold, in ms. Without it and the next field, they hold until they are
+    /// taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// When the weights stop to hold, in ms since the Unix epoch. Where both are given, the earlier end counts.
+    /// When the weights stop to hold, in ms since the Unix epoch. Where both are given, the earlier
+    /// end counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_ms: Option<u64>,
 }

@@ -1,4 +1,5 @@
-//! The difference between two readings of the proxy's counters, in the form of a demand report. Pure.
+//! The difference between two readings of the proxy's counters, in the form of a demand report.
+//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,8 @@ impl Counts {
         self.arrivals.iter().map(since).collect()
     }
 
-    /// What has happened at engines since `before`; `distances_ms` by engine. Engines without news are left out.
+    /// What has happened at engines since `before`; `distances_ms` by engine. Engines without news
+    /// are left out.
     pub(super) fn engines_since(&self, before: &Self, distances_ms: &BTreeMap<String, f64>) -> Vec<EngineReport> {
         let since = |(name, now): (&String, &EngineReport)| {
             let then = before.engines.get(name).cloned().unwrap_or_default();

@@ -1,8 +1,9 @@
 //! The task that measures how far engines are, off the path of requests.
 //!
-//! A distance is the time of a small request on a connection that is already open: the least of a few, since every disturbance
-//! makes a measurement longer. The kernel's own estimate (`TCP_INFO`) would cost nothing, but it ends where TCP ends, such as at a
-//! mesh's sidecar or a relay, while requests go on from there.
+//! A distance is the time of a small request on a connection that is already open: the least of a
+//! few, since every disturbance makes a measurement longer. The kernel's own estimate (`TCP_INFO`)
+//! would cost nothing, but it ends where TCP ends, such as at a mesh's sidecar or a relay, while
+//! requests go on from there.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use tokio::task::JoinSet;
 use crate::clock::Clock;
 use crate::dataplane::role::DataRole;
 
-/// Pause between two rounds over all engines. Distances change when network routes do; the controller believes a change after
-/// three rounds.
+/// Pause between two rounds over all engines. Distances change when network routes do; the
+/// controller believes a change after three rounds.
 const ROUND_PAUSE: Duration = Duration::from_secs(5);
 /// Requests that are timed, after one that opens the connection.
 const TIMED: usize = 3;
@@ -50,7 +51,8 @@ pub async fn measure_distances(role: Arc<DataRole>, clock: Clock) {
     }
 }
 
-/// The least time of a few small requests on one open connection, in ms; `None` where the engine does not keep it open.
+/// The least time of a few small requests on one open connection, in ms; `None` where the engine
+/// does not keep it open.
 ///
 /// Errors: the engine cannot be reached or does not answer in time.
 async fn round_trip_ms(client: &reqwest::Client, address: SocketAddr, clock: Clock) -> reqwest::Result<Option<f64>> {

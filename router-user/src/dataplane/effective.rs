@@ -10,7 +10,8 @@ use crate::publish::snapshot::Snapshot;
 /// What this data plane knows better than the published snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalOverrides {
-    /// Share of the plan that still counts, 0 to 1: below 1 once the controller has been silent for long.
+    /// Share of the plan that still counts, 0 to 1: below 1 once the controller has been silent for
+    /// long.
     pub plan_share: f64,
     /// Names of the engines that are down as seen from here.
     pub down: Vec<String>,
@@ -31,7 +32,8 @@ impl Default for LocalOverrides {
 }
 
 impl LocalOverrides {
-    /// Applies the overrides to `published` for `cluster`: failover weights for engines that are down, then staleness decay.
+    /// Applies the overrides to `published` for `cluster`: failover weights for engines that are
+    /// down, then staleness decay.
     ///
     /// `fleet` is the configuration of this process, which knows the distances.
     pub fn apply(&self, published: &Arc<Snapshot>, cluster: ClusterId, fleet: &Fleet) -> Effective {

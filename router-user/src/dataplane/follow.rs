@@ -37,8 +37,8 @@ pub enum ApplyError {
     Interrupted(#[from] tokio::task::JoinError),
 }
 
-/// The snapshot that a data plane starts from: the newest one on its own disk, or else generation 0, planned here from the
-/// configuration, so that it serves before it has ever met a controller.
+/// The snapshot that a data plane starts from: the newest one on its own disk, or else generation
+/// 0, planned here from the configuration, so that it serves before it has ever met a controller.
 ///
 /// Errors: the disk cannot be read, or there is no legal plan.
 pub fn first_snapshot(fleet: &Fleet, store: &DirStore, cluster: &str) -> Result<Snapshot, FirstSnapshotError> {
@@ -56,7 +56,8 @@ pub fn first_snapshot(fleet: &Fleet, store: &DirStore, cluster: &str) -> Result<
 
 /// Applies every snapshot that the source publishes, until the process ends.
 ///
-/// After a failure the source is asked again with growing pauses; the snapshot in use keeps serving meanwhile.
+/// After a failure the source is asked again with growing pauses; the snapshot in use keeps serving
+/// meanwhile.
 pub async fn follow(role: Arc<DataRole>, source: Source) {
     let mut backoff = BACKOFF_FIRST;
     loop {
@@ -83,9 +84,11 @@ pub async fn follow(role: Arc<DataRole>, source: Source) {
     }
 }
 
-/// The snapshot to apply: `newest`, or if it is not addressed to this cluster, the newest one that is and that is not in use yet.
+/// The snapshot to apply: `newest`, or if it is not addressed to this cluster, the newest one that
+/// is and that is not in use yet.
 ///
-/// A data plane that has just started, or was away, may have missed a snapshot that the others of its cluster hold.
+/// A data plane that has just started, or was away, may have missed a snapshot that the others of
+/// its cluster hold.
 async fn addressed(role: &DataRole, source: &Source, newest: Arc<Snapshot>) -> Option<Arc<Snapshot>> {
     let cluster = &role.setup().cluster;
     if newest.is_for(cluster) {
@@ -100,7 +103,8 @@ async fn addressed(role: &DataRole, source: &Source, newest: Arc<Snapshot>) -> O
 
 /// Checks a snapshot, puts it in use (the kernel first, then the proxy) and keeps it on disk.
 ///
-/// A disk that cannot keep it and a kernel that cannot take it are logged: requests do not need either.
+/// A disk that cannot keep it and a kernel that cannot take it are logged: requests do not need
+/// either.
 ///
 /// Errors: the snapshot is illegal, not above the one in use, or does not know this cluster.
 pub async fn apply(role: &Arc<DataRole>, snapshot: Arc<Snapshot>) -> Result<(), ApplyError> {
@@ -115,7 +119,8 @@ pub async fn apply(role: &Arc<DataRole>, snapshot: Arc<Snapshot>) -> Result<(), 
         return Err(ApplyError::UnknownCluster { generation: Generation(snapshot.generation), cluster: cluster.clone() });
     }
     let role = Arc::clone(role);
-    // Off the runtime's thread: tables of many engines take milliseconds, the disk and the kernel may block.
+    // Off the runtime's thread: tables of many engines take milliseconds, the disk and the kernel
+    // may block.
     Ok(tokio::task::spawn_blocking(move || apply_blocking(&role, snapshot)).await?)
 }
 

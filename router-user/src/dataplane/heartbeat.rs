@@ -14,7 +14,8 @@ pub(super) struct ControllerHeartbeat {
 }
 
 impl ControllerHeartbeat {
-    /// Counts silence from now: a data plane that starts without a controller waits for one as long as for one that went silent.
+    /// Counts silence from now: a data plane that starts without a controller waits for one as long
+    /// as for one that went silent.
     pub(super) fn new(clock: Clock) -> Self {
         let heartbeat = Self { clock, last_ms: AtomicU64::new(0) };
         heartbeat.renew();

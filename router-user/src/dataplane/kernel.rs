@@ -10,7 +10,8 @@ use crate::publish::routes::Routes;
 
 /// The attached kernel plane, and the class whose weights its service follows.
 pub struct KernelRole {
-    /// A panic while a table is written leaves the live bank as it was: the idle one is written first.
+    /// A panic while a table is written leaves the live bank as it was: the idle one is written
+    /// first.
     plane: Mutex<KernelPlane>,
     class: String,
 }
@@ -20,11 +21,13 @@ impl KernelRole {
         Self { plane: Mutex::new(plane), class }
     }
 
-    /// Gives the kernel the class's table. A failure is logged, and the kernel keeps the table it has.
+    /// Gives the kernel the class's table. A failure is logged, and the kernel keeps the table it
+    /// has.
     pub fn apply(&self, routes: &Routes) {
         let snapshot = &routes.snapshot;
         if snapshot.generation == 0 {
-            // Generation 0 is planned by this data plane alone; a table that the kernel still has is of a published one.
+            // Generation 0 is planned by this data plane alone; a table that the kernel still has
+            // is of a published one.
             return;
         }
         let Some(route) = routes.classes.iter().find(|r| snapshot.classes[r.class.index()].name == self.class) else {
@@ -44,7 +47,8 @@ impl KernelRole {
         self.plane.lock().status().map_err(|error| tracing::warn!(%error, "failed to read the state of the kernel plane")).ok()
     }
 
-    /// Logs new kernel events and registers listeners that did not register themselves. To be called about once a second.
+    /// Logs new kernel events and registers listeners that did not register themselves. To be
+    /// called about once a second.
     pub fn maintain(&self) {
         if let Err(error) = self.plane.lock().maintain() {
             tracing::warn!(%error, "failed to maintain the kernel plane");

@@ -1,11 +1,12 @@
-//! The data plane as a role of this process: it follows the controller's snapshots, feeds the proxy and the kernel, and reports
-//! demand.
+//! The data plane as a role of this process: it follows the controller's snapshots, feeds the proxy
+//! and the kernel, and reports demand.
 //!
-//! [`DataRole`] holds the state; every other file is a task that changes it, or a pure step that it uses. In the order in which a
-//! snapshot passes through: `source` and `follow` fetch and check it, `effective` applies what this data plane knows better
-//! (`staleness` while the controller is silent, failover weights for engines that are down), and the role swaps the tables in,
-//! the kernel's (`kernel`) before the proxy's. `silence`, `outage`, `reachability` and `distance` watch the controller and the
-//! engines; `report` tells the controller what was counted (`counts`).
+//! [`DataRole`] holds the state; every other file is a task that changes it, or a pure step that it
+//! uses. In the order in which a snapshot passes through: `source` and `follow` fetch and check it,
+//! `effective` applies what this data plane knows better (`staleness` while the controller is
+//! silent, failover weights for engines that are down), and the role swaps the tables in, the
+//! kernel's (`kernel`) before the proxy's. `silence`, `outage`, `reachability` and `distance` watch
+//! the controller and the engines; `report` tells the controller what was counted (`counts`).
 //!
 //! Nothing here is on a request's path: requests read the tables that were swapped in last.
 

@@ -1,4 +1,5 @@
-//! The task that finds engines which are down as seen from here, so that their failover weights come in use, and go afterwards.
+//! The task that finds engines which are down as seen from here, so that their failover weights
+//! come in use, and go afterwards.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,11 +12,13 @@ use tokio::sync::mpsc;
 use crate::dataplane::role::DataRole;
 use crate::policy::outage::Outage;
 
-/// How often the workers' counters are read. Until then each request skips an engine that is down by rank.
+/// How often the workers' counters are read. Until then each request skips an engine that is down
+/// by rank.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Polls between two probes of an engine that is down: one probe per second.
 const PROBE_POLLS: u32 = 5;
-/// Longest wait for a probe's connection. A SYN that is lost once takes longer; the next probe shows that.
+/// Longest wait for a probe's connection. A SYN that is lost once takes longer; the next probe
+/// shows that.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Outcomes of probes that wait to be read; senders wait beyond it.
 const OUTCOMES_MOST: usize = 64;

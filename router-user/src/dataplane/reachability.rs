@@ -1,6 +1,8 @@
-//! The task that finds out whether any engine can be reached from here: without one, this data plane is not ready.
+//! The task that finds out whether any engine can be reached from here: without one, this data
+//! plane is not ready.
 //!
-//! Requests that get through prove it for free. Only while none do, engines are probed by connecting to them.
+//! Requests that get through prove it for free. Only while none do, engines are probed by
+//! connecting to them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,7 +42,8 @@ pub async fn watch_reachability(role: Arc<DataRole>) {
             continue;
         }
         let engines = role.setup().plane.eligible_addresses();
-        // The engine that answered last is asked first, so that an idle data plane makes one connection per poll.
+        // The engine that answered last is asked first, so that an idle data plane makes one
+        // connection per poll.
         if let Some(address) = last.filter(|address| engines.contains(address))
             && matches!(probe(address).await, Probe::Answered)
         {

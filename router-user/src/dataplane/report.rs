@@ -12,7 +12,8 @@ use crate::publish::store::DemandReport;
 /// Longest window reported at once: demand of more than a minute ago says nothing about now.
 const WINDOW_MOST: Duration = Duration::from_secs(60);
 
-/// Reports every `period` how many requests of each class arrived and how those sent to each engine ended, until the process ends.
+/// Reports every `period` how many requests of each class arrived and how those sent to each engine
+/// ended, until the process ends.
 ///
 /// A report that fails is not lost: the next one covers its window too, up to [`WINDOW_MOST`].
 pub async fn report_demand(role: Arc<DataRole>, source: Source, clock: Clock, period: Duration) {

@@ -38,7 +38,8 @@ pub struct Setup {
 
 /// One cluster's data plane in this process.
 ///
-/// Tasks and views share it. Requests never touch it: they read the tables that [`install`](Self::install) swaps in.
+/// Tasks and views share it. Requests never touch it: they read the tables that
+/// [`install`](Self::install) swaps in.
 pub struct DataRole {
     setup: Setup,
     /// The newest snapshot for this cluster, as it was published.
@@ -119,7 +120,8 @@ impl DataRole {
         &self.setup
     }
 
-    /// The snapshot whose tables requests use: the published one after overrides. `None` before the first.
+    /// The snapshot whose tables requests use: the published one after overrides. `None` before the
+    /// first.
     pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
         self.setup.plane.routes.load().as_ref().map(|routes| Arc::clone(&routes.snapshot))
     }
@@ -156,7 +158,8 @@ impl DataRole {
         self.not_addressed.store(Some(Arc::new(Held::of(snapshot))));
     }
 
-    /// Puts a newly published snapshot in use. Blocks: tables of many engines take milliseconds, and the kernel may block.
+    /// Puts a newly published snapshot in use. Blocks: tables of many engines take milliseconds,
+    /// and the kernel may block.
     pub(super) fn install(&self, snapshot: Arc<Snapshot>) {
         self.published.store(Some(snapshot));
         // A snapshot that has just come is not stale.
@@ -196,7 +199,8 @@ impl DataRole {
 
     /// Swaps in the tables of the effective weights: the kernel's first, then the proxy's.
     fn swap_tables(&self) {
-        // A panic in here leaves whole tables in use, old or new. The state is read under this lock.
+        // A panic in here leaves whole tables in use, old or new. The state is read under this
+        // lock.
         let _order = self.installing.lock();
         let Some(published) = self.published.load_full() else { return };
         let Some(cluster) = published.cluster(&self.setup.cluster) else { return };

@@ -18,7 +18,8 @@ pub enum Source {
     Http(HttpStore),
     /// An etcd that is shared with the controllers.
     Etcd(EtcdStore),
-    /// The controller's own directory, and the last sign of life that was seen there. Nothing is reported through it.
+    /// The controller's own directory, and the last sign of life that was seen there. Nothing is
+    /// reported through it.
     Dir(DirStore, Arc<Mutex<Option<Vec<u8>>>>),
 }
 
@@ -32,7 +33,8 @@ pub enum ReportError {
 }
 
 impl Source {
-    /// Waits for a snapshot that is newer than `held`; `None` when there was none for the length of a long poll.
+    /// Waits for a snapshot that is newer than `held`; `None` when there was none for the length of
+    /// a long poll.
     pub(super) async fn newer_than(&self, held: Held) -> Result<Option<Arc<Snapshot>>, StoreError> {
         match self {
             Self::Local(controller) => controller.newer_than(held).await,

@@ -4,7 +4,8 @@ use crate::model::{EngineId, Fleet};
 use crate::policy::decay::{Candidate, decayed};
 use crate::publish::snapshot::{Share, Snapshot};
 
-/// The snapshot with the weights of `cluster` after decay; `plan_share`, 0 to 1, of the plan still counts.
+/// The snapshot with the weights of `cluster` after decay; `plan_share`, 0 to 1, of the plan still
+/// counts.
 ///
 /// It keeps its generation, since only this data plane uses it. Pinned routes do not decay.
 pub(super) fn decayed_snapshot(published: &Snapshot, cluster: &str, fleet: &Fleet, plan_share: f64) -> Snapshot {

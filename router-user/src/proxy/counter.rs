@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Written by the worker that owns it, with plain loads and stores: no locked instruction, no shared cache line.
+/// Written by the worker that owns it, with plain loads and stores: no locked instruction, no
+/// shared cache line.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 

@@ -1,6 +1,8 @@
-//! Histograms of latencies: fixed buckets of plain counters, written by one worker and read by anybody.
+//! Histograms of latencies: fixed buckets of plain counters, written by one worker and read by
+//! anybody.
 //!
-//! One observation is a search among 16 bounds and two stores to memory that no other worker writes.
+//! One observation is a search among 16 bounds and two stores to memory that no other worker
+//! writes.
 
 use std::time::Duration;
 
@@ -9,13 +11,16 @@ use super::counter::Counter;
 /// Finite bucket bounds of one histogram.
 const BOUNDS: usize = 16;
 
-/// Upper bounds of the buckets of one kind of latency, in µs, ascending; a bucket takes its bound itself.
+/// Upper bounds of the buckets of one kind of latency, in µs, ascending; a bucket takes its bound
+/// itself.
 pub(super) type Bounds = [u64; BOUNDS];
 
-/// Time to first token: from a cached prompt on an idle engine (5 ms) to a prefill of 100,000 tokens behind a queue (2 min).
+/// Time to first token: from a cached prompt on an idle engine (5 ms) to a prefill of 100,000
+/// tokens behind a queue (2 min).
 pub(super) const TTFT_BOUNDS: Bounds =
     milliseconds([5, 10, 25, 50, 100, 150, 250, 500, 750, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000]);
-/// Time between tokens: finest between 5 and 100 ms, where people read along; 1 s and more is a stall.
+/// Time between tokens: finest between 5 and 100 ms, where people read along; 1 s and more is a
+/// stall.
 pub(super) const ITL_BOUNDS: Bounds = milliseconds([1, 2, 5, 8, 10, 15, 20, 25, 30, 40, 50, 75, 100, 250, 1_000, 5_000]);
 /// End to end: from a short answer (50 ms) to a long reasoning one (10 min).
 pub(super) const E2E_BOUNDS: Bounds = milliseconds([
@@ -77,8 +82,8 @@ pub(super) struct EventGaps {
 }
 
 impl EventGaps {
-    /// Counts the gaps that `events` close, which one read has brought at `now`: they share the time since the event before. The
-    /// first event of a stream closes none.
+    /// Counts the gaps that `events` close, which one read has brought at `now`: they share the
+    /// time since the event before. The first event of a stream closes none.
     #[inline]
     pub(super) fn observe(&mut self, events: u64, now: Duration, gaps: &Histogram) {
         match self.last.replace(now) {

@@ -1,4 +1,5 @@
-//! Counters of the data plane: written by one worker each, without contention, and summed when somebody asks.
+//! Counters of the data plane: written by one worker each, without contention, and summed when
+//! somebody asks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -181,7 +182,8 @@ impl WorkerStats {
         entry(&self.engines, name)
     }
 
-    /// Forgets engines and classes that are not in `routes` and have nothing in flight, so that names that come and go cost nothing.
+    /// Forgets engines and classes that are not in `routes` and have nothing in flight, so that
+    /// names that come and go cost nothing.
     pub(super) fn prune(&self, routes: &Routes) {
         let snapshot = &routes.snapshot;
         let mut engines = self.engines.lock();
@@ -266,8 +268,8 @@ pub struct EngineStats {
 }
 
 impl EngineStats {
-    /// Requests that the engine failed: no connection, a reset before the answer, a broken answer, or a 5xx. A kept connection that
-    /// had been closed is no fault of the engine.
+    /// Requests that the engine failed: no connection, a reset before the answer, a broken answer,
+    /// or a 5xx. A kept connection that had been closed is no fault of the engine.
     pub fn failures(&self) -> u64 {
         self.connect_failures + self.resets + self.broken_streams + self.served[4]
     }

@@ -1,6 +1,7 @@
 //! Metrics as Prometheus reads them: text format 0.0.4, written by the `prometheus` crate.
 //!
-//! Every metric belongs to a [`Family`] that is declared once; samples give values for its labels, and nothing else can be exposed.
+//! Every metric belongs to a [`Family`] that is declared once; samples give values for its labels,
+//! and nothing else can be exposed.
 
 use std::fmt;
 
@@ -88,7 +89,8 @@ pub struct Samples<'e> {
 }
 
 impl Samples<'_> {
-    /// Adds a value of a counter or gauge. `labels` are values, in the order of the family's labels.
+    /// Adds a value of a counter or gauge. `labels` are values, in the order of the family's
+    /// labels.
     pub fn add(&mut self, labels: &[&str], value: f64) {
         let mut metric = self.metric(labels);
         match self.family.kind {
@@ -107,7 +109,8 @@ impl Samples<'_> {
         self.out.mut_metric().push(metric);
     }
 
-    /// Adds a histogram. `bounds` ascend; `buckets` has one count more, of what is above the last bound, and is not cumulated.
+    /// Adds a histogram. `bounds` ascend; `buckets` has one count more, of what is above the last
+    /// bound, and is not cumulated.
     pub fn add_histogram(&mut self, labels: &[&str], bounds: &[f64], buckets: &[u64], sum: f64) {
         assert_eq!(self.family.kind, Kind::Histogram, "{} is no histogram", self.family.name);
         let mut count = 0;
