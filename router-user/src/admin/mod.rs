@@ -6,6 +6,7 @@
 //! declares.
 
 mod client;
+mod endpoints;
 mod families;
 mod handlers;
 mod listen;
@@ -17,6 +18,7 @@ mod text;
 mod view;
 
 pub use client::{AdminClient, ClientError};
+pub use endpoints::{ENDPOINTS, Place};
 pub use families::FAMILIES;
 pub use listen::{SocketError, bind_socket};
 pub use server::serve;

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use clap::{Arg, Command, CommandFactory};
-use router_user::admin::FAMILIES;
+use router_user::admin::{ENDPOINTS, FAMILIES, Place};
 
 use super::args::Cli;
 use super::print::print;
@@ -15,7 +15,8 @@ use super::usage::UsageError;
 type Page = (&'static str, fn() -> String);
 
 /// Every page; a new one is one more entry.
-const PAGES: &[Page] = &[("configuration", router_user::config::reference), ("cli", commands), ("metrics", metrics)];
+const PAGES: &[Page] =
+    &[("configuration", router_user::config::reference), ("cli", commands), ("metrics", metrics), ("admin", admin)];
 
 /// The text before the commands.
 const HEAD: &str = "\
@@ -69,6 +70,33 @@ pub(crate) fn docs(page: Option<&str>) -> anyhow::Result<()> {
         Some((_, text)) => print(&text()),
         None => Err(UsageError::Arguments(format!("no page {page:?}; wanted one of {}", names.join(", "))).into()),
     }
+}
+
+/// The text before the endpoints.
+const ADMIN_HEAD: &str = "\
+# Endpoints
+
+<!-- Generated from router-user/src/admin/endpoints.rs; change that, then run
+     ILB_UPDATE_DOCS=1 cargo test --release -p router-user --test it docs -->
+
+Refusals are a sentence as plain text. On the admin port and socket each connection serves one
+request; a request that does not come within 2 s loses its connection.
+";
+
+fn admin() -> String {
+    let mut out = ADMIN_HEAD.to_owned();
+    let places = [
+        (Place::Port, "Admin port (`admin.listen`)"),
+        (Place::Socket, "Admin socket (`admin.socket`)"),
+        (Place::Controller, "Controller (`control.listen`)"),
+    ];
+    for (place, title) in places {
+        out += &format!("\n## {title}\n\n| endpoint | request | answer | status |\n|---|---|---|---|\n");
+        for of in ENDPOINTS.iter().filter(|of| of.place == place) {
+            out += &format!("| `{} {}` | {} | {} | {} |\n", of.method, of.path, of.request, of.answer, of.statuses);
+        }
+    }
+    out
 }
 
 fn metrics() -> String {
