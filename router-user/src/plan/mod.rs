@@ -26,12 +26,14 @@ mod tolerance;
 pub mod verify;
 mod wording;
 
+pub use crate::model::RouteWeights;
 pub use evaluate::{EngineEvaluation, Evaluation, evaluate, nearest};
 pub use inputs::{InputError, Inputs, MOVE_LIMIT_FRAC, Pin};
-pub use outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, RouteWeights, Status};
+pub use outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, Status};
 pub use problem::cooldown::Reversal;
 pub use solve::fallback::plan_or_greedy;
 pub use solve::highs::SolveError;
-pub use solve::optimizer::{Optimiser, PlanError, plan, plan_greedily};
+pub use solve::optimizer::{Optimiser, plan, plan_greedily};
+pub use solve::round::PlanError;
 pub use tolerance::NEGLIGIBLE_RPS;
 pub(crate) use tolerance::ROUNDING_FRAC;

@@ -4,6 +4,7 @@ use crate::model::{ClassId, ClusterId, EngineId};
 
 use super::ROUNDING_FRAC;
 use super::load::Load;
+use crate::model::RouteWeights;
 use crate::plan::problem::cooldown::Reversal;
 
 /// How far a plan got.
@@ -164,29 +165,5 @@ impl Plan {
                 weights: route.weights.iter().map(|share| (share.engine, share.weight)).collect(),
             })
             .collect()
-    }
-}
-
-/// Weights of one (cluster, class), from wherever they come.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RouteWeights {
-    pub cluster: ClusterId,
-    pub class: ClassId,
-    /// Share of the demand that is refused, in [0, 1].
-    pub shed_frac: f64,
-    /// Shares of the rest, sum 1; empty if nothing is served.
-    pub weights: Vec<(EngineId, f64)>,
-}
-
-impl RouteWeights {
-    /// The weight of an engine; 0 for one that is not listed.
-    pub fn weight(&self, engine: EngineId) -> f64 {
-        self.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, weight)| weight)
-    }
-
-    /// What each weight changes by from here to `new`; an engine of both is named twice.
-    pub(crate) fn changes_to<'r>(&'r self, new: &'r Self) -> impl Iterator<Item = (EngineId, f64)> + 'r {
-        let engines = self.weights.iter().chain(&new.weights).map(|&(engine, _)| engine);
-        engines.map(|engine| (engine, new.weight(engine) - self.weight(engine)))
     }
 }

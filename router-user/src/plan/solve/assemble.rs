@@ -5,7 +5,7 @@ use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 use crate::plan::load::Load;
 use crate::plan::outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, Status};
 use crate::plan::problem::formulation::Demand;
-use crate::plan::solve::optimizer::Component;
+use crate::plan::solve::round::Component;
 use crate::plan::verify::check::{Gap, Kkt};
 use crate::plan::{Evaluation, Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
 

@@ -6,7 +6,8 @@ use crate::model::Fleet;
 
 use crate::plan::{Inputs, Plan, RouteWeights};
 
-use super::optimizer::{BUDGET, Optimiser, PlanError, plan_greedily};
+use super::optimizer::{BUDGET, Optimiser, plan_greedily};
+use super::round::PlanError;
 
 /// Plans the weights of `fleet` for `inputs` from nothing; where the optimiser fails, the greedy
 /// plan stands in.

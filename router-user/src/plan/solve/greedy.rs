@@ -12,7 +12,7 @@ use crate::plan::load::Load;
 use crate::plan::problem::formulation::Problem;
 use crate::plan::problem::linearization::Iterate;
 use crate::plan::solve::max_min;
-use crate::plan::solve::optimizer::Round;
+use crate::plan::solve::round::Round;
 use crate::plan::verify::check;
 use crate::plan::verify::check::Kkt;
 

@@ -8,7 +8,7 @@
 use crate::plan::problem::formulation::Problem;
 use crate::plan::problem::lp::LinearProgram;
 use crate::plan::solve::highs::{Solution, Solver};
-use crate::plan::solve::optimizer::{PlanError, SHED_LEFT_RPS};
+use crate::plan::solve::round::{PlanError, SHED_LEFT_RPS};
 use crate::plan::verify::check;
 use crate::plan::{NEGLIGIBLE_RPS, ROUNDING_FRAC};
 

@@ -14,4 +14,5 @@ pub(crate) mod highs;
 pub(crate) mod max_min;
 pub(crate) mod memory_limits;
 pub(crate) mod optimizer;
+pub(crate) mod round;
 pub(crate) mod warm_start;

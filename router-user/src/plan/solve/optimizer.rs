@@ -5,11 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use thiserror::Error;
-
 use crate::model::Fleet;
 
-use crate::plan::inputs::InputError;
 use crate::plan::load::Load;
 use crate::plan::outcome::Plan;
 use crate::plan::problem::cooldown::Cooldown;
@@ -17,6 +14,7 @@ use crate::plan::problem::formulation::{Demand, Edge, Problem};
 use crate::plan::problem::linearization::{Iterate, Linearization};
 use crate::plan::solve::assemble::{assemble, with_evaluation};
 use crate::plan::solve::highs::{Solution, SolveError, Solver};
+use crate::plan::solve::round::{Component, GAP_GOAL_FRAC, PlanError, Round, SHED_LEFT_RPS};
 use crate::plan::solve::warm_start::Start;
 use crate::plan::solve::{greedy, max_min, memory_limits};
 use crate::plan::verify::check;
@@ -25,10 +23,6 @@ use crate::plan::{Inputs, ROUNDING_FRAC, RouteWeights};
 
 /// Time that the solves of one plan may take unless its caller has less.
 pub(super) const BUDGET: Duration = Duration::from_secs(20);
-
-/// Gap at which the rounds end: small enough that prices agree with the slopes of the true curves
-/// to a tenth of a millisecond.
-const GAP_GOAL_FRAC: f64 = 1e-9;
 
 /// The same for a plan that is compared with held weights: a hundredth of the gain for which they
 /// would be given up.
@@ -55,44 +49,8 @@ const PRUNE_COST_FRAC: f64 = 2e-4;
 /// makes the program convex. Others are judged by the gap they report.
 const MAX_GAP_FRAC: f64 = 5e-4;
 
-/// Left of each shed for the program, in requests/s, so that it is the program that finds what a
-/// place is worth: far more than its tolerance, far less than anybody measures.
-pub(crate) const SHED_LEFT_RPS: f64 = 2.0 * crate::plan::NEGLIGIBLE_RPS;
-
 /// Flows below which components are solved one after the other: starting threads would take longer.
 const PARALLEL_EDGES: usize = 2_000;
-
-/// Why there is no plan. Demand above capacity is none of the reasons: that is planned, as shed.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum PlanError {
-    #[error("inputs are not of this fleet: {0}")]
-    Input(#[from] InputError),
-    #[error(transparent)]
-    Solve(#[from] SolveError),
-    #[error("plan failed its check: {0}")]
-    Check(#[from] Violation),
-}
-
-/// One solved and checked round.
-#[derive(Clone, Debug)]
-pub(crate) struct Round {
-    pub(crate) linearization: Linearization,
-    pub(crate) iterate: Iterate,
-    pub(crate) kkt: Kkt,
-    pub(crate) gap: Gap,
-    /// On the true curves, shed and movement included, and the part that stands for shed; in ms x
-    /// requests/s.
-    cost: f64,
-    shed: f64,
-}
-
-/// A part of the fleet that nothing outside it depends on, solved.
-#[derive(Debug)]
-pub(crate) struct Component<'a> {
-    pub(crate) problem: Problem<'a>,
-    pub(crate) round: Round,
-    pub(crate) rounds: u32,
-}
 
 /// Plans again and again, within a budget of time; what has just moved is left to rest
 /// ([`crate::plan::problem::cooldown`]).
@@ -351,20 +309,6 @@ fn round(problem: &Problem<'_>, linearization: &Linearization, solution: &Soluti
     let prices: Vec<f64> = (0..problem.pools.len()).map(shifted).collect();
     let gap = check::gap(problem, &own, &iterate, &prices);
     Round::of(problem, linearization.clone(), iterate, kkt, gap)
-}
-
-impl Round {
-    pub(crate) fn of(problem: &Problem<'_>, linearization: Linearization, iterate: Iterate, kkt: Kkt, gap: Gap) -> Self {
-        let (cost, shed) = (problem.cost(&iterate), problem.shed_cost(&iterate));
-        Self { linearization, iterate, kkt, gap, cost, shed }
-    }
-
-    /// Whether it costs less; of two that cost the same, whether its prices prove more.
-    fn is_better_than(&self, other: &Self) -> bool {
-        let same = GAP_GOAL_FRAC * other.gap.latency.abs();
-        let is_tighter = self.gap.excess.abs() < other.gap.excess.abs();
-        self.cost < other.cost - same || (self.cost <= other.cost + same && is_tighter)
-    }
 }
 
 /// Solves once more with every route that has a sliver held to its other engines, and takes the

@@ -1,0 +1,63 @@
+//! One solved round of a part of the fleet, and the reasons for having none.
+
+use thiserror::Error;
+
+use crate::plan::inputs::InputError;
+use crate::plan::problem::formulation::Problem;
+use crate::plan::problem::linearization::{Iterate, Linearization};
+use crate::plan::solve::highs::SolveError;
+use crate::plan::verify::check::{Gap, Kkt, Violation};
+
+/// Gap at which the rounds end: small enough that prices agree with the slopes of the true curves
+/// to a tenth of a millisecond.
+pub(crate) const GAP_GOAL_FRAC: f64 = 1e-9;
+
+/// Left of each shed for the program, in requests/s, so that it is the program that finds what a
+/// place is worth: far more than its tolerance, far less than anybody measures.
+pub(crate) const SHED_LEFT_RPS: f64 = 2.0 * crate::plan::NEGLIGIBLE_RPS;
+
+/// Why there is no plan. Demand above capacity is none of the reasons: that is planned, as shed.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum PlanError {
+    #[error("inputs are not of this fleet: {0}")]
+    Input(#[from] InputError),
+    #[error(transparent)]
+    Solve(#[from] SolveError),
+    #[error("plan failed its check: {0}")]
+    Check(#[from] Violation),
+}
+
+/// One solved and checked round.
+#[derive(Clone, Debug)]
+pub(crate) struct Round {
+    pub(crate) linearization: Linearization,
+    pub(crate) iterate: Iterate,
+    pub(crate) kkt: Kkt,
+    pub(crate) gap: Gap,
+    /// On the true curves, shed and movement included, and the part that stands for shed; in ms x
+    /// requests/s.
+    pub(crate) cost: f64,
+    pub(crate) shed: f64,
+}
+
+impl Round {
+    pub(crate) fn of(problem: &Problem<'_>, linearization: Linearization, iterate: Iterate, kkt: Kkt, gap: Gap) -> Self {
+        let (cost, shed) = (problem.cost(&iterate), problem.shed_cost(&iterate));
+        Self { linearization, iterate, kkt, gap, cost, shed }
+    }
+
+    /// Whether it costs less; of two that cost the same, whether its prices prove more.
+    pub(crate) fn is_better_than(&self, other: &Self) -> bool {
+        let same = GAP_GOAL_FRAC * other.gap.latency.abs();
+        let is_tighter = self.gap.excess.abs() < other.gap.excess.abs();
+        self.cost < other.cost - same || (self.cost <= other.cost + same && is_tighter)
+    }
+}
+
+/// A part of the fleet that nothing outside it depends on, solved.
+#[derive(Debug)]
+pub(crate) struct Component<'a> {
+    pub(crate) problem: Problem<'a>,
+    pub(crate) round: Round,
+    pub(crate) rounds: u32,
+}
