@@ -29,7 +29,12 @@ pub enum Place {
 macro_rules! endpoints {
     ($($place:ident $method:ident $path:literal $request:literal $answer:literal $statuses:literal;)*) => {
         pub static ENDPOINTS: &[Endpoint] = &[$(Endpoint {
-            place: Place::$place, method: stringify!($method), path: $path, request: $request, answer: $answer, statuses: $statuses,
+            place: Place::$place,
+            method: stringify!($method),
+            path: $path,
+            request: $request,
+            answer: $answer,
+            statuses: $statuses,
         }),*];
     };
 }
@@ -37,7 +42,8 @@ macro_rules! endpoints {
 endpoints! {
     Port GET "/metrics" "none" "the metrics of metrics.md as Prometheus text 0.0.4" "200";
     Port GET "/healthz" "none" "`ok`: the process runs" "200";
-    Port GET "/readyz" "none" "`generation EPOCH.COUNT`, or the reason why not" "200 ready; 503 no snapshot, or no engine can be reached";
+    Port GET "/readyz" "none" "`generation EPOCH.COUNT`, or the reason why not"
+        "200 ready; 503 no snapshot, or no engine can be reached";
     Socket GET "/v1/status" "none" "as `ilb status --json`" "200";
     Socket GET "/v1/engines" "none" "as `ilb engines --json`" "200";
     Socket GET "/v1/weights" "none" "as `ilb weights --json`" "200; 503 no snapshot yet";
