@@ -191,8 +191,7 @@ async fn start_data(
 fn start_workers(config: &Config, args: &Serve, cluster: &str) -> anyhow::Result<(ProxyHandle, Arc<DataPlane>)> {
     let via: HashMap<String, SocketAddr> = args.via.iter().cloned().collect();
     let plane = DataPlane::new(cluster.to_owned(), via);
-    let handle = proxy::start(&config.proxy, args.io, Arc::clone(&plane), rng::entropy())
-        .context("proxy.listen, which --listen overrides")?;
+    let handle = proxy::start(&config.proxy, args.io, Arc::clone(&plane), rng::entropy())?;
     Ok((handle, plane))
 }
 
