@@ -34,6 +34,7 @@ pub mod model;
 pub mod plan;
 pub mod policy;
 pub mod probe;
+pub mod protocol;
 pub mod proxy;
 pub mod publish;
 pub mod rng;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use router_user::control::Suspicion;
+use router_user::control::Anomaly;
 use router_user::model::{EngineId, Fleet};
 use router_user::plan::decide::gate::{Decision, moved_frac};
 use router_user::plan::explain::weights;
@@ -85,8 +85,8 @@ impl Checker {
         anyhow::anyhow!("second {at_s}: {error:#}; replay: {}", self.replay)
     }
 
-    pub(super) fn note_suspicions(&mut self, suspicions: &[Suspicion]) {
-        for Suspicion { subject, finding } in suspicions {
+    pub(super) fn note_suspicions(&mut self, suspicions: &[Anomaly]) {
+        for Anomaly { subject, finding } in suspicions {
             let text = format!("{subject}: {finding}");
             if !self.suspicions.contains(&text) {
                 self.suspicions.push(text);

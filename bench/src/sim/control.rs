@@ -9,8 +9,8 @@ use router_user::config::Config;
 use router_user::control::{Action, Canary, Conclusion, Measured, NextPlan, Planning, Probe, conclude, failover_weights};
 use router_user::plan::decide::gate::{Decision, PublishReason};
 use router_user::plan::{Inputs, plan};
+use router_user::protocol::DemandReport;
 use router_user::publish::snapshot::Snapshot;
-use router_user::publish::store::DemandReport;
 use router_user::publish::{Generation, build};
 
 use super::checker::{Checker, Judged};

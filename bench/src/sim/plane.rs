@@ -8,8 +8,8 @@ use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::RouteWeights;
 use router_user::policy::decay::plan_share;
 use router_user::policy::outage::Outage;
+use router_user::protocol::DemandReport;
 use router_user::publish::build;
-use router_user::publish::store::DemandReport;
 
 use super::scenario::Lie;
 use super::types::{Availability, Published, Split};

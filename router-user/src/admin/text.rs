@@ -5,7 +5,7 @@ use std::fmt;
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 
 use crate::admin::view::{EngineView, EnginesView, ExplainView, ProxyView, SnapshotsView, StatusView, WeightsView};
-use crate::control::{ControlStatus, Freshness, Suspicion};
+use crate::control::{Anomaly, ControlStatus, Freshness};
 use crate::probe::EngineSignals;
 use crate::publish::history::Move;
 
@@ -82,7 +82,7 @@ fn write_control(f: &mut fmt::Formatter<'_>, control: &ControlStatus) -> fmt::Re
     for loss in control.regions.iter().filter(|loss| loss.shortfall_rps > 0.0) {
         writeln!(f, "          {loss}")?;
     }
-    for Suspicion { subject, finding } in &control.suspicions {
+    for Anomaly { subject, finding } in &control.suspicions {
         writeln!(f, "suspect   {subject}: {finding}")?;
     }
     Ok(())

@@ -13,17 +13,19 @@ use tokio::net::TcpListener;
 
 use crate::control::controller::command::{Command, CommandError};
 use crate::control::controller::handle::ControllerHandle;
+use crate::protocol::DemandReport;
+use crate::protocol::endpoint::{DEMAND, SNAPSHOT, SNAPSHOTS, etag, read_etag};
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::{DemandReport, Held, Store, StoreError, etag, held_by};
+use crate::publish::store::{Held, Store, StoreError};
 
 /// The endpoint as routes, to be served alone or beside others.
 pub fn router(controller: ControllerHandle) -> Router {
     Router::new()
-        .route("/v1/snapshot", get(snapshot))
-        .route("/v1/snapshots", get(generations))
-        .route("/v1/snapshots/{generation}", get(old))
-        .route("/v1/demand", post(demand))
+        .route(SNAPSHOT, get(snapshot))
+        .route(SNAPSHOTS, get(generations))
+        .route(&format!("{SNAPSHOTS}/{{generation}}"), get(old))
+        .route(DEMAND, post(demand))
         .with_state(controller)
 }
 
@@ -57,8 +59,9 @@ async fn snapshot(
     Query(After { after }): Query<After>,
     headers: HeaderMap,
 ) -> Response {
-    let told = headers.get(header::IF_NONE_MATCH).and_then(|tag| held_by(tag.to_str().ok()?));
+    let told = headers.get(header::IF_NONE_MATCH).and_then(|tag| read_etag(tag.to_str().ok()?));
     let held = Held { generation: Generation(after), ..Held::default() };
+    let told = told.map(|(generation, digest)| Held { generation, digest });
     let held = told.filter(|told| told.generation == held.generation).unwrap_or(held);
     match controller.newer_than(held).await {
         Ok(Some(snapshot)) => json(&snapshot),
@@ -83,7 +86,10 @@ async fn old(State(controller): State<ControllerHandle>, Path(generation): Path<
 
 /// The very bytes that were published: their digest is in them.
 fn json(snapshot: &Snapshot) -> Response {
-    let headers = [(header::ETAG, etag(&Held::of(snapshot))), (header::CONTENT_TYPE, "application/json".to_owned())];
+    let headers = [
+        (header::ETAG, etag(Generation(snapshot.generation), &snapshot.digest)),
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+    ];
     (headers, snapshot.to_json()).into_response()
 }
 

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::protocol::EngineReport;
 use crate::proxy::{DataPlaneStats, EngineStats};
-use crate::publish::store::EngineReport;
 
 /// The counters that reports are made of, at one moment, since the data plane started.
 #[derive(Clone, Debug, Default)]

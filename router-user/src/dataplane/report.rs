@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::dataplane::counts::Counts;
 use crate::dataplane::role::DataRole;
 use crate::dataplane::source::Source;
-use crate::publish::store::DemandReport;
+use crate::protocol::DemandReport;
 
 /// Longest window reported at once: demand of more than a minute ago says nothing about now.
 const WINDOW_MOST: Duration = Duration::from_secs(60);

@@ -6,8 +6,9 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::control::{Command, CommandError, ControllerHandle};
+use crate::protocol::DemandReport;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::{DemandReport, DirStore, EtcdStore, Held, HttpStore, Store, StoreError};
+use crate::publish::store::{DirStore, EtcdStore, Held, HttpStore, Store, StoreError};
 
 /// Where snapshots come from and reports go.
 #[derive(Clone)]

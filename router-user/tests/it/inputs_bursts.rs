@@ -8,7 +8,7 @@ use router_user::control::Measured;
 use router_user::model::{EngineId, Fleet};
 use router_user::plan::verify::check;
 use router_user::plan::{Inputs, RouteWeights, Status, evaluate, plan};
-use router_user::publish::store::DemandReport;
+use router_user::protocol::DemandReport;
 
 use crate::plan_fleet::curve;
 use crate::plan_laws::{Dice, Recipe, explained, fleet, seeds};

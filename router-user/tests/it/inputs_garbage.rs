@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use router_user::config::{self, Config};
-use router_user::control::{Answer, Measured, Probe, Suspicion};
+use router_user::control::{Anomaly, Answer, Measured, Probe};
 use router_user::model::{EngineId, Fleet};
 use router_user::plan::decide::gate::{Decision, decide};
 use router_user::plan::verify::check;
 use router_user::plan::{Inputs, Optimiser, RouteWeights};
 use router_user::probe::{Scrape, ScrapeError, from_metrics};
-use router_user::publish::store::{DemandReport, EngineReport};
+use router_user::protocol::{DemandReport, EngineReport};
 
 use crate::plan_laws::{Dice, Recipe, fleet, seeds};
 
@@ -125,13 +125,13 @@ fn no_report_probe_or_page_makes_an_illegal_plan_or_a_wild_move() {
 }
 
 /// A fleet of the example that goes well for a while, and then is fed by `odd` in the place of what cluster `b` reports.
-fn told(odd: impl Fn(u64) -> Option<DemandReport>) -> Vec<Suspicion> {
+fn told(odd: impl Fn(u64) -> Option<DemandReport>) -> Vec<Anomaly> {
     let config = Arc::new(Config { control: config::Control { measured_rtt: true, ..example().control }, ..example() });
     let fleet = config.fleet.clone();
     let mut measured = Measured::new(Arc::clone(&config));
     let mut optimiser = Optimiser::new(Duration::from_secs(20));
     let mut held = None;
-    let mut told: Vec<Suspicion> = Vec::new();
+    let mut told: Vec<Anomaly> = Vec::new();
     for tick in 0..120 {
         let now = Duration::from_secs(2 * tick);
         for (at, cluster) in fleet.clusters.iter().enumerate() {

@@ -12,9 +12,9 @@ use crate::model::{ClusterId, Fleet};
 use crate::plan::decide::gate;
 use crate::plan::verify::check;
 use crate::plan::{Inputs, RouteWeights, evaluate};
+use crate::protocol::DemandReport;
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::DemandReport;
 
 /// Answers that a mean is worth something from: it is known within 14 % of a spread that is as large as itself.
 const ANSWERS_LEAST: f64 = 50.0;
@@ -277,8 +277,8 @@ impl Trial {
 mod tests {
     use super::*;
     use crate::plan::plan;
+    use crate::protocol::EngineReport;
     use crate::publish::build;
-    use crate::publish::store::EngineReport;
 
     const PERIOD: Duration = Duration::from_secs(2);
 

@@ -7,9 +7,9 @@ use crate::config::Config;
 use crate::control::canary::cluster::{CanaryCluster, Finding};
 use crate::model::Fleet;
 use crate::plan::{Inputs, RouteWeights};
+use crate::protocol::DemandReport;
 use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::DemandReport;
 
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq)]

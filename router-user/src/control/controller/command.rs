@@ -7,8 +7,9 @@ use tokio::sync::oneshot;
 
 use crate::control::estimate::state::MeasureError;
 use crate::control::pins::{PinError, PinRequest};
+use crate::protocol::DemandReport;
 use crate::publish::Generation;
-use crate::publish::store::{DemandReport, StoreError};
+use crate::publish::store::StoreError;
 
 /// Most commands that wait for one before them to be carried out; more are refused.
 pub(super) const COMMANDS_WAITING_MOST: usize = 64;

@@ -7,9 +7,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::config::Config;
 use crate::control::controller::command::{Command, CommandError};
 use crate::control::controller::status::{ControlStatus, Explained};
+use crate::protocol::LONG_POLL;
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::{DirStore, Held, LONG_POLL, Store, StoreError};
+use crate::publish::store::{DirStore, Held, Store, StoreError};
 
 /// Access to a running controller.
 #[derive(Clone, Debug)]

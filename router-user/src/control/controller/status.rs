@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::estimate::state::{ClusterDemand, EngineHealth, Suspicion};
+use crate::control::engines::anomaly::Anomaly;
+use crate::control::estimate::state::{ClusterDemand, EngineHealth};
 use crate::plan::decide::regions::RegionLoss;
 use crate::plan::{Inputs, Plan};
 use crate::publish::Generation;
@@ -33,7 +34,7 @@ pub struct ControlStatus {
     pub trial: Option<String>,
     /// Measurements that are not believed as they came.
     #[serde(default)]
-    pub suspicions: Vec<Suspicion>,
+    pub suspicions: Vec<Anomaly>,
 }
 
 /// The plan in force, and what it was made for.

@@ -13,8 +13,9 @@ use crate::control::controller::command::{Command, CommandError};
 use crate::control::controller::handle::{ControllerHandle, record_seen};
 use crate::control::controller::status::{ControlStatus, Explained};
 use crate::control::cycle::CycleError;
+use crate::control::engines::anomaly::Anomaly;
 use crate::control::engines::health::{self, Probe, Verdict};
-use crate::control::estimate::state::{EnginePresent, Measured, Suspicion};
+use crate::control::estimate::state::{EnginePresent, Measured};
 use crate::control::leadership::publisher::{Archive, Candidacy, Change, Publisher};
 use crate::control::pins::{HeldPin, Moment, Pins};
 use crate::control::planner_thread::{PlanFn, Planned, PlannerThread};
@@ -22,9 +23,10 @@ use crate::model::{ClassId, ClusterId};
 use crate::plan::decide::regions::RegionLoss;
 use crate::plan::{Inputs, Plan, RouteWeights};
 use crate::probe::{self, Scrape};
+use crate::protocol::DemandReport;
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::{DemandReport, EtcdStore, Reports, StoreError};
+use crate::publish::store::{EtcdStore, Reports, StoreError};
 use crate::rng::{self, Rng};
 
 /// Commands, probes and scrapes that wait for the task; senders wait beyond it.
@@ -293,7 +295,7 @@ impl Controller {
         let pins = self.pins.in_force(self.clock.now(), &self.config.fleet);
         self.by_hand = pins.iter().map(|pin| (pin.cluster, pin.class)).collect();
         let (inputs, suspicions) = self.measured.inputs(self.clock.now(), pins, held);
-        for Suspicion { subject, finding } in suspicions.iter().filter(|found| !self.status.suspicions.contains(found)) {
+        for Anomaly { subject, finding } in suspicions.iter().filter(|found| !self.status.suspicions.contains(found)) {
             tracing::warn!(subject, finding, "suspicious input");
         }
         self.status.suspicions = suspicions;

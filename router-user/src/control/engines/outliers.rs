@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::publish::store::EngineReport;
+use crate::protocol::EngineReport;
 
 /// What was reported fades with this time constant.
 const MEMORY: Duration = Duration::from_secs(60);

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::control::engines::anomaly::{Anomaly, anomaly_of};
 use crate::control::engines::health::{MOST_SILENT_FRAC, Verdict};
 use crate::control::estimate::demand::Freshness;
-use crate::control::estimate::state::{Measured, Suspicion};
+use crate::control::estimate::state::Measured;
 use crate::model::{EngineId, Fleet};
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, Pin, RouteWeights, evaluate};
 
@@ -30,7 +31,7 @@ impl Measured {
         now: Duration,
         held: &[RouteWeights],
         inputs: &mut Inputs,
-        suspicions: &mut Vec<Suspicion>,
+        suspicions: &mut Vec<Anomaly>,
     ) {
         let config = Arc::clone(&self.config);
         let fleet = &config.fleet;
@@ -46,17 +47,17 @@ impl Measured {
             } else if let Some(late) = self.is_late(now, engine) {
                 limits[at] = Some(load.max(LATE_FRAC * capacity));
                 let finding = format!("{late} late; it gets no more than most of its capacity");
-                suspicions.push(suspicion_of(fleet, engine, finding));
+                suspicions.push(anomaly_of(fleet, engine, finding));
             }
             if let Some(finding) = self.progress[at].finding(now) {
                 limits[at] = Some(load.max(FAILING_FRAC * capacity));
-                suspicions.push(suspicion_of(fleet, engine, format!("{finding}; it gets no more than it has")));
+                suspicions.push(anomaly_of(fleet, engine, format!("{finding}; it gets no more than it has")));
             }
             if let Some(ms) = self.conduct[at].slow_ms(now, planned.latency_ms + farthest(engine)) {
                 limits[at] = Some(load.max(FAILING_FRAC * capacity));
                 let finding =
                     format!("takes many times what its profile says, about {}; it gets no more than it has", rounded(ms));
-                suspicions.push(suspicion_of(fleet, engine, finding));
+                suspicions.push(anomaly_of(fleet, engine, finding));
             }
             if let Some(share) = self.conduct[at].failing_frac(now) {
                 let stays = ((1.0 - share) / FAILING_STEP_FRAC).floor() * FAILING_STEP_FRAC;
@@ -69,13 +70,13 @@ impl Measured {
             if is_believed {
                 limits[engine.index()] = Some(limit);
             }
-            suspicions.push(suspicion_of(fleet, engine, format!("answers its probe, but most requests to it fail: {made}")));
+            suspicions.push(anomaly_of(fleet, engine, format!("answers its probe, but most requests to it fail: {made}")));
         }
         inputs.load_limit_rps = limits;
     }
 
     /// Engines whose probe and whose own words contradict each other. The worse of the two is planned with.
-    pub(crate) fn contradictions(&self, now: Duration) -> Vec<Suspicion> {
+    pub(crate) fn contradictions(&self, now: Duration) -> Vec<Anomaly> {
         let fleet = &self.config.fleet;
         let finding = |engine: EngineId| {
             let is_working = self.signals(now, engine).and_then(|signals| signals.running).is_some_and(|running| running >= 1.0);
@@ -88,7 +89,7 @@ impl Measured {
             }
         };
         let found = fleet.engine_ids().filter_map(|engine| Some((engine, finding(engine)?)));
-        found.map(|(engine, finding)| suspicion_of(fleet, engine, finding.to_owned())).collect()
+        found.map(|(engine, finding)| anomaly_of(fleet, engine, finding.to_owned())).collect()
     }
 
     /// What of an engine has not been heard for too long, though it is not silent.
@@ -132,10 +133,6 @@ impl Measured {
     }
 }
 
-pub(crate) fn suspicion_of(fleet: &Fleet, engine: EngineId, finding: String) -> Suspicion {
-    Suspicion { subject: format!("engine {}", fleet.engines[engine.index()].name), finding }
-}
-
 /// A time in words that do not change with every request.
 fn rounded(ms: f64) -> String {
     let digits = 10.0_f64.powf(ms.max(1.0).log10().floor());
@@ -170,8 +167,8 @@ mod tests {
     use crate::control::engines::health::{Answer, Probe};
     use crate::model::{ClassId, ClusterId};
     use crate::plan::plan;
+    use crate::protocol::{DemandReport, EngineReport};
     use crate::publish::build;
-    use crate::publish::store::{DemandReport, EngineReport};
 
     const E2: EngineId = EngineId(1);
 

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::config::Config;
+use crate::control::engines::anomaly::{Anomaly, anomaly_of};
 use crate::control::engines::drift::Drift;
 use crate::control::engines::health;
 use crate::control::engines::health::{Health, MOST_SILENT_FRAC, Probe, Verdict};
 use crate::control::engines::outliers::Conduct;
-use crate::control::engines::safeguards::suspicion_of;
 use crate::control::engines::stall::Progress;
 use crate::control::estimate::bursts::BurstWaits;
 use crate::control::estimate::demand::{DemandEstimate, Freshness, ReportError};
@@ -20,8 +20,8 @@ use crate::control::estimate::distances::Distances;
 use crate::model::{ClusterId, EngineId};
 use crate::plan::{Inputs, Pin, RouteWeights};
 use crate::probe::{EngineSignals, Reading, Scrape};
+use crate::protocol::DemandReport;
 use crate::publish::snapshot::Snapshot;
-use crate::publish::store::DemandReport;
 
 /// What an engine said is believed for so many periods of asking; then it is unknown.
 const SCRAPES_BELIEVED: u32 = 3;
@@ -44,15 +44,6 @@ pub struct Measured {
     pub(crate) conduct: Vec<Conduct>,
     /// The last report of each cluster that was refused, and why.
     refused: Vec<Option<(Duration, String)>>,
-}
-
-/// Something that was measured and is not believed, or believed with a reservation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Suspicion {
-    /// What it is about, such as `engine e2` or `cluster b`.
-    pub subject: String,
-    /// What is wrong with it, and what the plan makes of it.
-    pub finding: String,
 }
 
 /// Why a report is refused.
@@ -237,7 +228,7 @@ impl Measured {
     }
 
     /// What a plan is to be made from, and what of it is not to be believed without more. `held` are the weights in force.
-    pub fn inputs(&mut self, now: Duration, pins: Vec<Pin>, held: Option<&[RouteWeights]>) -> (Inputs, Vec<Suspicion>) {
+    pub fn inputs(&mut self, now: Duration, pins: Vec<Pin>, held: Option<&[RouteWeights]>) -> (Inputs, Vec<Anomaly>) {
         let config = Arc::clone(&self.config);
         let fleet = &config.fleet;
         let mut suspicions = self.doubted_clusters(now);
@@ -266,7 +257,7 @@ impl Measured {
         }
         let far = inputs.drop_far_pins(fleet);
         if far > 0 {
-            suspicions.push(Suspicion {
+            suspicions.push(Anomaly {
                 subject: "pins".to_owned(),
                 finding: format!("{far} name an engine that is now farther than the class may go; not in force"),
             });
@@ -278,10 +269,10 @@ impl Measured {
             let finding = format!(
                 "takes {ratio:.1} times as long as its profile {profile} says; {plan}; refit it: ilb profile record, ilb profile fit"
             );
-            Some(Suspicion { subject: format!("engine {}", engine.name), finding })
+            Some(Anomaly { subject: format!("engine {}", engine.name), finding })
         }));
         suspicions.extend(health::assume_ready(fleet, &mut inputs).into_iter().map(|engine| {
-            suspicion_of(fleet, engine, "gone, as is every other engine of a class; planned as if it answered".to_owned())
+            anomaly_of(fleet, engine, "gone, as is every other engine of a class; planned as if it answered".to_owned())
         }));
         if let Some(held) = held {
             self.limit_engines(now, held, &mut inputs, &mut suspicions);
@@ -291,7 +282,7 @@ impl Measured {
     }
 
     /// What is wrong with what clusters report.
-    fn doubted_clusters(&self, now: Duration) -> Vec<Suspicion> {
+    fn doubted_clusters(&self, now: Duration) -> Vec<Anomaly> {
         let fleet = &self.config.fleet;
         let mut suspicions = Vec::new();
         for cluster in fleet.cluster_ids() {
@@ -305,13 +296,13 @@ impl Measured {
             {
                 findings.push(format!("a report was refused: {error}"));
             }
-            suspicions.extend(findings.into_iter().map(|finding| Suspicion { subject: subject.clone(), finding }));
+            suspicions.extend(findings.into_iter().map(|finding| Anomaly { subject: subject.clone(), finding }));
         }
         suspicions
     }
 
     /// False when so much capacity is silent that the probes are the likelier fault, as on a machine that is out of CPU.
-    fn trusts_silence(&self, suspicions: &mut Vec<Suspicion>) -> bool {
+    fn trusts_silence(&self, suspicions: &mut Vec<Anomaly>) -> bool {
         let fleet = &self.config.fleet;
         let capacity = |engine: &EngineId| fleet.profile_of(*engine).capacity_rps;
         let silent = fleet.engine_ids().filter(|e| self.health[e.index()].verdict() == Verdict::Silent);
@@ -320,7 +311,7 @@ impl Measured {
         if silent_rps <= MOST_SILENT_FRAC * all_rps {
             return true;
         }
-        suspicions.push(Suspicion {
+        suspicions.push(Anomaly {
             subject: "health probes".to_owned(),
             finding: "more than half of the capacity is silent; planned as if it answered".to_owned(),
         });
@@ -366,103 +357,4 @@ impl Measured {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::control::engines::health::Answer;
-
-    fn measured() -> Measured {
-        Measured::new(Arc::new(crate::config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal")))
-    }
-
-    fn probe(measured: &mut Measured, engine: usize, answer: Answer, times: usize) {
-        for _ in 0..times {
-            measured.probe(Probe { engine: EngineId::of(engine), answer });
-        }
-    }
-
-    #[test]
-    fn silence_of_more_than_half_of_the_capacity_is_not_believed_and_refusal_is() {
-        let mut measured = measured();
-        probe(&mut measured, 0, Answer::Silent, 5);
-        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
-        assert_eq!((inputs.ready, suspicions.len()), (vec![0, 1, 1], 0));
-        probe(&mut measured, 1, Answer::Silent, 5);
-        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
-        assert_eq!((inputs.ready, suspicions[0].subject.as_str()), (vec![1, 1, 1], "health probes"));
-        probe(&mut measured, 1, Answer::Refused, 2);
-        assert_eq!(measured.inputs(Duration::ZERO, Vec::new(), None).0.ready, [0, 0, 1]);
-        probe(&mut measured, 0, Answer::Refused, 2);
-        probe(&mut measured, 2, Answer::Refused, 2);
-        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
-        assert_eq!((inputs.ready, suspicions.len()), (vec![1, 1, 1], 3), "every engine gone is the probe's fault, and says so");
-    }
-
-    #[test]
-    fn a_snapshot_of_other_clusters_and_classes_lends_the_demand_of_those_that_are_still_there() {
-        let old = include_str!("../../../../examples/three-regions.toml").replacen("name = \"c\"", "name = \"gone\"", 1);
-        let old = crate::config::parse(&old).expect("legal").fleet;
-        let inputs = Inputs { demand_rps: vec![vec![10.0], vec![20.0], vec![30.0]], ..Inputs::from_fleet(&old) };
-        let plan = crate::plan::plan(&old, &inputs, None).expect("a plan");
-        let snapshot = crate::publish::build::snapshot(&old, &plan, 7, 0, "test");
-        let mut measured = measured();
-        measured.start_from(Duration::ZERO, &snapshot);
-        let found: Vec<_> = measured.clusters(Duration::ZERO).into_iter().map(|c| (c.freshness, c.demand_rps[0].1)).collect();
-        let wanted = [(Freshness::Published, 10.0), (Freshness::Published, 20.0), (Freshness::Configured, 40.0)];
-        assert_eq!(found, wanted);
-    }
-
-    #[test]
-    fn an_engine_that_counts_its_live_replicas_is_planned_with_those() {
-        let source =
-            include_str!("../../../../examples/three-regions.toml").replacen("name = \"e2\"", "name = \"e2\"\nreplicas = 4", 1);
-        let mut measured = Measured::new(Arc::new(crate::config::parse(&source).expect("legal")));
-        let mut say = |at_s: u64, live: usize| {
-            let page: String = (0..4).map(|n| format!("smg_worker_health{{worker=\"{n}\"}} {}\n", u8::from(n < live))).collect();
-            let outcome = Ok(crate::probe::from_metrics(page.as_bytes()).expect("known"));
-            let at = Duration::from_secs(at_s);
-            let changed = measured.scrape(at, Scrape { engine: EngineId::of(1), outcome });
-            (changed, measured.inputs(at, Vec::new(), None).0.ready)
-        };
-        assert_eq!(say(0, 3), (true, vec![1, 3, 1]));
-        assert_eq!(say(5, 3), (false, vec![1, 3, 1]));
-        assert_eq!(say(10, 4), (true, vec![1, 4, 1]));
-        assert_eq!(say(15, 1), (true, vec![1, 1, 1]));
-        let later = measured.inputs(Duration::from_secs(31), Vec::new(), None).0.ready;
-        assert_eq!(later, [1, 4, 1], "what is old is not believed");
-    }
-
-    #[test]
-    fn an_engine_whose_probe_and_words_differ_is_named_and_planned_without() {
-        let mut measured = measured();
-        let mut say = |line: &str| {
-            let outcome = Ok(crate::probe::from_metrics(line.as_bytes()).expect("known"));
-            measured.scrape(Duration::ZERO, Scrape { engine: EngineId::of(1), outcome });
-            measured.inputs(Duration::ZERO, Vec::new(), None)
-        };
-        let (inputs, suspicions) = say("smg_worker_health{worker=\"a\"} 0\n");
-        assert_eq!((inputs.ready, suspicions[0].subject.as_str()), (vec![1, 0, 1], "engine e2"));
-        assert!(suspicions[0].finding.contains("counts no live replica"), "{suspicions:?}");
-        assert!(say("smg_worker_health{worker=\"a\"} 1\n").1.is_empty());
-        probe(&mut measured, 1, Answer::Refused, 2);
-        let outcome = Ok(crate::probe::from_metrics(b"vllm:num_requests_running 3\n").expect("known"));
-        measured.scrape(Duration::ZERO, Scrape { engine: EngineId::of(1), outcome });
-        let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
-        assert_eq!(inputs.ready, [1, 0, 1]);
-        assert!(suspicions[0].finding.contains("works on requests"), "{suspicions:?}");
-    }
-
-    #[test]
-    fn a_report_that_names_what_is_unknown_changes_nothing() {
-        let mut measured = measured();
-        let report = |cluster: &str, class: &str| DemandReport {
-            cluster: cluster.to_owned(),
-            instance: "p".to_owned(),
-            window_ms: 1_000,
-            arrivals: vec![("chat".to_owned(), 5), (class.to_owned(), 5)],
-            ..DemandReport::default()
-        };
-        assert!(matches!(measured.report(Duration::ZERO, &report("x", "chat")), Err(MeasureError::Cluster(name)) if name == "x"));
-        assert!(matches!(measured.report(Duration::ZERO, &report("b", "y")), Err(MeasureError::Class(name)) if name == "y"));
-        assert!(!measured.clusters(Duration::ZERO)[1].measured);
-    }
-}
+mod tests;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Held, LONG_POLL, Store, StoreError};
+use super::{Held, Store, StoreError};
+use crate::protocol::LONG_POLL;
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
 

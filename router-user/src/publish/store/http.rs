@@ -6,31 +6,20 @@ use std::time::Duration;
 use reqwest::header::IF_NONE_MATCH;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 
-use super::{DemandReport, Held, LONG_POLL, Store, StoreError};
+use super::{Held, Store, StoreError};
+use crate::protocol::DemandReport;
+use crate::protocol::endpoint::{DEMAND, LONG_POLL, SNAPSHOT, SNAPSHOT_BYTES_MAX, SNAPSHOTS, etag};
 use crate::publish::Generation;
 use crate::publish::snapshot::{Snapshot, SnapshotError};
 
 /// Time for everything else about a request; a controller that is slower than this is treated as gone.
 const SLACK: Duration = Duration::from_secs(5);
-/// Largest snapshot accepted: 100 clusters x 5 classes x 2,000 engines fit many times.
-const MAX_SNAPSHOT_BYTES: usize = 256 << 20;
 
 /// A controller's HTTP endpoint.
 #[derive(Clone, Debug)]
 pub struct HttpStore {
     url: String,
     client: Client,
-}
-
-/// The entity tag of a snapshot: its generation and its digest.
-pub(crate) fn etag(held: &Held) -> String {
-    format!("\"{}-{}\"", held.generation.0, held.digest)
-}
-
-/// Reads an entity tag; `None` when it is none of ours.
-pub(crate) fn held_by(etag: &str) -> Option<Held> {
-    let (generation, digest) = etag.strip_prefix('"')?.strip_suffix('"')?.split_once('-')?;
-    Some(Held { generation: Generation(generation.parse().ok()?), digest: digest.to_owned() })
 }
 
 impl HttpStore {
@@ -44,15 +33,15 @@ impl HttpStore {
     ///
     /// Errors: the controller is gone or refuses.
     pub async fn report(&self, report: &DemandReport) -> Result<(), StoreError> {
-        let url = format!("{}/v1/demand", self.url);
+        let url = format!("{}{DEMAND}", self.url);
         answer(self.client.post(&url).json(report).timeout(SLACK), &url).await.map(drop)
     }
 }
 
 impl Store for HttpStore {
     async fn newer_than(&self, held: Held) -> Result<Option<Arc<Snapshot>>, StoreError> {
-        let url = format!("{}/v1/snapshot?after={}", self.url, held.generation.0);
-        let response = answer(self.client.get(&url).header(IF_NONE_MATCH, etag(&held)), &url).await?;
+        let url = format!("{}{SNAPSHOT}?after={}", self.url, held.generation.0);
+        let response = answer(self.client.get(&url).header(IF_NONE_MATCH, etag(held.generation, &held.digest)), &url).await?;
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(None);
         }
@@ -65,7 +54,7 @@ impl Store for HttpStore {
     }
 
     async fn read(&self, generation: Generation) -> Result<Snapshot, StoreError> {
-        let url = format!("{}/v1/snapshots/{}", self.url, generation.0);
+        let url = format!("{}{SNAPSHOTS}/{}", self.url, generation.0);
         match answer(self.client.get(&url), &url).await {
             Ok(response) => snapshot(response, &url).await,
             Err(StoreError::Refused { status: StatusCode::NOT_FOUND, .. }) => Err(StoreError::Unknown(generation)),
@@ -74,7 +63,7 @@ impl Store for HttpStore {
     }
 
     async fn generations(&self) -> Result<Vec<Generation>, StoreError> {
-        let url = format!("{}/v1/snapshots", self.url);
+        let url = format!("{}{SNAPSHOTS}", self.url);
         let body = body(answer(self.client.get(&url), &url).await?, &url).await?;
         let numbers: Vec<u64> = serde_json::from_slice(&body).map_err(|source| StoreError::Json { place: url, source })?;
         Ok(numbers.into_iter().map(Generation).collect())
@@ -100,8 +89,8 @@ async fn snapshot(response: Response, url: &str) -> Result<Snapshot, StoreError>
 async fn body(mut response: Response, url: &str) -> Result<Vec<u8>, StoreError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|source| StoreError::Http { place: url.to_owned(), source })? {
-        if body.len() + chunk.len() > MAX_SNAPSHOT_BYTES {
-            return Err(StoreError::TooLarge { place: url.to_owned(), most: MAX_SNAPSHOT_BYTES });
+        if body.len() + chunk.len() > SNAPSHOT_BYTES_MAX {
+            return Err(StoreError::TooLarge { place: url.to_owned(), most: SNAPSHOT_BYTES_MAX });
         }
         body.extend_from_slice(&chunk);
     }

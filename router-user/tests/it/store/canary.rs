@@ -7,9 +7,10 @@ use router_user::admin::StatusView;
 use router_user::clock::Clock;
 use router_user::config;
 use router_user::control::{self, Command, Controller, ControllerHandle, PinRequest};
+use router_user::protocol::{DemandReport, EngineReport};
 use router_user::publish::Generation;
 use router_user::publish::snapshot::Snapshot;
-use router_user::publish::store::{DemandReport, EngineReport, Held, HttpStore, Store};
+use router_user::publish::store::{Held, HttpStore, Store};
 
 use super::process::Process;
 use super::{Etcd, PATIENCE, run};

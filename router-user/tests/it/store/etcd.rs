@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use etcd_client::CompactionOptions;
 use router_user::clock::Clock;
+use router_user::protocol::DemandReport;
 use router_user::publish::Generation;
-use router_user::publish::store::{DemandReport, Election, Held, Store, StoreError};
+use router_user::publish::store::{Election, Held, Store, StoreError};
 use tokio::time::timeout;
 
 use super::{Etcd, PATIENCE, lead, lead_for, run, snapshot};

@@ -11,9 +11,10 @@ use router_user::admin::{AdminClient, StatusView};
 use router_user::clock::Clock;
 use router_user::config;
 use router_user::control::{Command, Controller};
+use router_user::protocol::DemandReport;
 use router_user::publish::Generation;
 use router_user::publish::snapshot::Snapshot;
-use router_user::publish::store::{DemandReport, DirStore, Store};
+use router_user::publish::store::{DirStore, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

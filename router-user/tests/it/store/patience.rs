@@ -8,7 +8,7 @@ use router_user::admin::{self, AdminClient, AdminState, UnpinRequest};
 use router_user::clock::Clock;
 use router_user::config;
 use router_user::control::{Command, Controller, PinRequest, Planning};
-use router_user::publish::store::DemandReport;
+use router_user::protocol::DemandReport;
 use tokio::time::timeout;
 
 use super::{PATIENCE, run};

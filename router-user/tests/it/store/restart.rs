@@ -7,8 +7,8 @@ use std::time::Duration;
 use router_user::clock::Clock;
 use router_user::config;
 use router_user::control::{Command, Controller, ControllerHandle, Freshness};
+use router_user::protocol::DemandReport;
 use router_user::publish::snapshot::Snapshot;
-use router_user::publish::store::DemandReport;
 use tokio::time::timeout;
 
 use super::{Etcd, PATIENCE, run};

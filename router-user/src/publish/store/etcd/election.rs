@@ -5,7 +5,7 @@ use std::time::Duration;
 use etcd_client::{Compare, CompareOp, DeleteOptions, EventType, PutOptions, Txn, TxnOp, TxnOpResponse, WatchOptions};
 use tokio::time::Instant;
 
-use super::{EtcdStore, Head, NO_HEAD, after_all, ended, failed, within};
+use super::store::{EtcdStore, Head, NO_HEAD, after_all, ended, failed, within};
 use crate::publish::Generation;
 use crate::publish::store::StoreError;
 

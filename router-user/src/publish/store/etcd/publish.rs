@@ -2,7 +2,8 @@
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, TxnOp};
 
-use super::{EtcdStore, Head, Term, within};
+use super::election::Term;
+use super::store::{EtcdStore, Head, within};
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::StoreError;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use etcd_client::{EventType, GetOptions, KeyValue, PutOptions, WatchOptions, WatchStream};
 
-use super::{EtcdStore, PAGE, after_all, failed, within};
-use crate::publish::store::{DemandReport, StoreError};
+use super::store::{EtcdStore, PAGE, after_all, failed, within};
+use crate::protocol::DemandReport;
+use crate::publish::store::StoreError;
 
 /// A data plane that has not reported for so long leaves nothing behind in etcd.
 const REPORT_LEASE: Duration = Duration::from_secs(60);
