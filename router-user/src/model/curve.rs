@@ -4,7 +4,8 @@ use thiserror::Error;
 
 /// A convex, non-decreasing, piecewise-linear function of load, defined from load 0 upwards.
 ///
-/// Units: load in requests/s, value in ms. Above the last knot the last slope goes on, never a flat line.
+/// Units: load in requests/s, value in ms. Above the last knot the last slope goes on, never a flat
+/// line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     knots: Vec<(f64, f64)>,

@@ -5,16 +5,18 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Bits of the counter. With the epoch's 21 bits a generation stays below 2^53, so JSON readers that know only doubles show it exactly.
+/// Bits of the counter. With the epoch's 21 bits a generation stays below 2^53, so JSON readers
+/// that know only doubles show it exactly.
 const COUNTER_BITS: u32 = 32;
 const COUNTER_MOST: u64 = (1 << COUNTER_BITS) - 1;
 const EPOCH_MOST: u64 = (1 << 21) - 1;
 
 /// A snapshot's number: the epoch in which it was published, then a count within it.
 ///
-/// An epoch belongs to one publisher: a leader opens a new one when it is elected, and a controller that has lost its store opens one
-/// when it hears of a generation that it does not know. So two contents never share a number. Shown as `EPOCH.COUNT`, or as the
-/// count alone in epoch 0. Its JSON is that text.
+/// An epoch belongs to one publisher: a leader opens a new one when it is elected, and a controller
+/// that has lost its store opens one when it hears of a generation that it does not know. So two
+/// contents never share a number. Shown as `EPOCH.COUNT`, or as the count alone in epoch 0. Its
+/// JSON is that text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Generation(pub u64);
@@ -33,14 +35,15 @@ impl Generation {
         (epoch <= EPOCH_MOST).then_some(Self(epoch << COUNTER_BITS | 1))
     }
 
-    /// Whether a publisher should go above this number because somebody claims to hold it. Half of all epochs are kept back, so
-    /// that one reader that is out of its mind cannot use them up.
+    /// Whether a publisher should go above this number because somebody claims to hold it. Half of
+    /// all epochs are kept back, so that one reader that is out of its mind cannot use them up.
     pub fn is_plausible(self) -> bool {
         self.epoch() <= EPOCH_MOST / 2
     }
 
-    /// What a publisher of `epoch` publishes after `held`, the last one it published or adopted. `None` when `held` is of a later
-    /// epoch, which is somebody else's, or when the numbers are used up.
+    /// What a publisher of `epoch` publishes after `held`, the last one it published or adopted.
+    /// `None` when `held` is of a later epoch, which is somebody else's, or when the numbers are
+    /// used up.
     pub fn after(held: Self, epoch: u64) -> Option<Self> {
         match held.epoch().cmp(&epoch) {
             std::cmp::Ordering::Less => Self::first_of(epoch),

@@ -15,7 +15,8 @@ macro_rules! id {
                 usize::from(self.0)
             }
 
-            /// From an index into the fleet's list; the configuration bounds every list well below `u16::MAX`.
+            /// From an index into the fleet's list; the configuration bounds every list well below
+            /// `u16::MAX`.
             pub fn of(index: usize) -> Self {
                 Self(u16::try_from(index).expect("lists of a fleet are bounded by the configuration"))
             }

@@ -1,16 +1,20 @@
 //! Plain data with invariants: what the fleet is, in the words of ARCHITECTURE.md. No IO, no clock,
 //! no randomness.
 
+mod class;
 mod curve;
+mod eligibility;
 mod fleet;
 mod generation;
 mod ids;
 mod profile;
 mod weights;
 
+pub use class::Class;
 pub use curve::{Curve, CurveError};
-pub(crate) use fleet::ineligible;
-pub use fleet::{Class, Cluster, Engine, Fleet, Ineligible, Tags};
+pub(crate) use eligibility::ineligible;
+pub use eligibility::{Ineligible, Tags};
+pub use fleet::{Cluster, Engine, Fleet};
 pub use generation::Generation;
 pub use ids::{ClassId, ClusterId, EngineId};
 pub use profile::{Profile, WorkLaw};

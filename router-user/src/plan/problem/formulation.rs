@@ -77,86 +77,80 @@ pub(crate) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// The whole fleet. `held` are the weights in force, if any: what is not moved from them costs
-    /// nothing extra.
-    pub(crate) fn new(fleet: &'a Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, rest: &Cooldown) -> Self {
-        let pinned = pinned(fleet, inputs);
-        let pools = pools(fleet, inputs, &pinned);
-        let mut pool_of = vec![0; fleet.engines.len()];
-        for (at, pool) in pools.iter().enumerate() {
-            for member in &pool.members {
-                pool_of[member.index()] = at;
-            }
-        }
-        let mut held_of = vec![None; fleet.clusters.len() * fleet.classes.len()];
-        for route in held.into_iter().flatten().filter(|route| !route.weights.is_empty()) {
-            held_of[route.cluster.index() * fleet.classes.len() + route.class.index()] = Some(route);
-        }
+    /// The problem of the whole fleet. Requests that stay where the `held` weights send them pay no
+    /// price of moving.
+    pub(crate) fn new(fleet: &'a Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, cooldown: &Cooldown) -> Self {
+        let pools = pools(fleet, inputs, &pinned(fleet, inputs));
+        let held = Held::new(fleet, &pools, held);
+        let usable_of = usable_pools(fleet, &pools);
         let class_order = by_name(fleet.class_ids(), |class| &fleet.classes[class.index()].name);
-        // Eligibility is the same for all members of a pool; but for distance, for all clusters
-        // too.
-        let usable_of: Vec<Vec<usize>> = fleet
-            .class_ids()
-            .map(|class| {
-                let usable = |&at: &usize| pools[at].cost.is_ready() && fleet.ineligible(class, pools[at].first()).is_none();
-                (0..pools.len()).filter(usable).collect()
-            })
-            .collect();
-        let (mut demands, mut edges, mut budgets) = (Vec::new(), Vec::new(), Vec::new());
-        let mut kept_rps = vec![0.0; pools.len()];
+        let mut problem = Self {
+            demands: Vec::new(),
+            edges: Vec::new(),
+            pools,
+            price_limit_ms: 0.0,
+            budgets: Vec::new(),
+            move_limit_rps: None,
+        };
         for cluster in by_name(fleet.cluster_ids(), |cluster| &fleet.clusters[cluster.index()].name) {
-            let budget_ms = fleet.clusters[cluster.index()].detour_budget_ms;
-            let budget = budget_ms.map(|mean_ms| {
-                budgets.push(Budget { cluster, mean_ms, excess: 0.0 });
-                budgets.len() - 1
+            let budget = fleet.clusters[cluster.index()].detour_budget_ms.map(|mean_ms| {
+                problem.budgets.push(Budget { cluster, mean_ms, excess: 0.0 });
+                problem.budgets.len() - 1
             });
             for &class in &class_order {
-                let (rps, kind) = (inputs.demand(cluster, class), &fleet.classes[class.index()]);
+                let rps = inputs.demand(cluster, class);
                 if inputs.pin(cluster, class).is_some() || rps <= NEGLIGIBLE_RPS {
                     continue;
                 }
-                let request = Load::of(kind);
-                let held = held_of[cluster.index() * fleet.classes.len() + class.index()];
-                kept_rps.iter_mut().for_each(|kept| *kept = 0.0);
-                for &(engine, weight) in held.into_iter().flat_map(|route: &RouteWeights| &route.weights) {
-                    kept_rps[pool_of[engine.index()]] += weight * rps;
-                }
-                let move_ms = inputs.move_price_ms[class.index()] * rest.factor(cluster, class);
-                let move_ms = if held.is_some() { move_ms } else { 0.0 };
-                for &pool in &usable_of[class.index()] {
-                    let rtt_ms = inputs.rtt_ms[cluster.index()][pools[pool].first().index()];
-                    if kind.too_far(rtt_ms).is_some() {
-                        continue;
-                    }
-                    let tie_ms = TIE_MS * pool as f64 / pools.len() as f64;
-                    edges.push(Edge {
-                        demand: demands.len(),
-                        pool,
-                        rtt_ms,
-                        cost_ms: request.ttft * rtt_ms + tie_ms,
-                        kept_rps: kept_rps[pool],
-                        move_ms,
-                        is_pruned: false,
-                    });
-                }
-                let is_held = held.is_some();
-                demands.push(Demand {
+                let kept_rps = held.kept_rps(cluster, class, rps);
+                let move_ms = inputs.move_price_ms[class.index()] * cooldown.factor(cluster, class);
+                let move_ms = if kept_rps.is_some() { move_ms } else { 0.0 };
+                let usable = &usable_of[class.index()];
+                problem.push_edges((fleet, inputs), (cluster, class), usable, kept_rps.as_deref(), move_ms);
+                problem.demands.push(Demand {
                     cluster,
                     class,
                     rps,
-                    request,
+                    request: Load::of(&fleet.classes[class.index()]),
                     shed_rps: 0.0,
                     shed_price_ms: 0.0,
                     shed_most_rps: f64::INFINITY,
-                    priority: kind.priority,
+                    priority: fleet.classes[class.index()].priority,
                     budget,
-                    is_held,
+                    is_held: kept_rps.is_some(),
                 });
             }
         }
-        let mut problem = Self { demands, edges, pools, price_limit_ms: 0.0, budgets, move_limit_rps: None };
         problem.price_shed();
         problem
+    }
+
+    /// Adds the edges of the demand that is pushed next: to each usable pool that is near enough.
+    fn push_edges(
+        &mut self,
+        (fleet, inputs): (&Fleet, &Inputs),
+        (cluster, class): (ClusterId, ClassId),
+        usable: &[usize],
+        kept_rps: Option<&[f64]>,
+        move_ms: f64,
+    ) {
+        let kind = &fleet.classes[class.index()];
+        for &pool in usable {
+            let rtt_ms = inputs.rtt_ms[cluster.index()][self.pools[pool].first().index()];
+            if kind.too_far(rtt_ms).is_some() {
+                continue;
+            }
+            let tie_ms = TIE_MS * pool as f64 / self.pools.len() as f64;
+            self.edges.push(Edge {
+                demand: self.demands.len(),
+                pool,
+                rtt_ms,
+                cost_ms: Load::of(kind).ttft * rtt_ms + tie_ms,
+                kept_rps: kept_rps.map_or(0.0, |kept| kept[pool]),
+                move_ms,
+                is_pruned: false,
+            });
+        }
     }
 
     /// Prices shed so high that capacity alone forces it, and the more the earlier a class is
@@ -206,83 +200,50 @@ impl<'a> Problem<'a> {
             budget.excess = budget.excess.max(held);
         }
     }
+}
 
-    /// The problem as the independent problems it consists of: what no flow connects cannot change
-    /// each other's answer.
-    ///
-    /// Shape: each demand and each pool is in exactly one of them, in the order it has here; what
-    /// no flow touches comes last.
-    pub(crate) fn components(self) -> Vec<Self> {
-        let mut root: Vec<usize> = (0..self.pools.len()).collect();
-        let mut first_pool = vec![None; self.demands.len()];
-        for edge in &self.edges {
-            match first_pool[edge.demand] {
-                None => first_pool[edge.demand] = Some(edge.pool),
-                Some(other) => {
-                    let (a, b) = (find(&mut root, other), find(&mut root, edge.pool));
-                    root[a.max(b)] = a.min(b);
-                }
-            }
+/// The held weights, by route.
+struct Held<'r> {
+    routes: Vec<Option<&'r RouteWeights>>,
+    classes: usize,
+    pool_of: Vec<usize>,
+    pools: usize,
+}
+
+impl<'r> Held<'r> {
+    fn new(fleet: &Fleet, pools: &[Pool<'_>], held: Option<&'r [RouteWeights]>) -> Self {
+        let classes = fleet.classes.len();
+        let mut pool_of = vec![0; fleet.engines.len()];
+        for (at, pool) in pools.iter().enumerate() {
+            pool.members.iter().for_each(|member| pool_of[member.index()] = at);
         }
-        // Who shares a budget depends on each other.
-        let mut pool_of_budget = vec![None; self.budgets.len()];
-        for (demand, &pool) in self.demands.iter().zip(&first_pool) {
-            let (Some(budget), Some(pool)) = (demand.budget, pool) else { continue };
-            match pool_of_budget[budget] {
-                None => pool_of_budget[budget] = Some(pool),
-                Some(other) => {
-                    let (a, b) = (find(&mut root, other), find(&mut root, pool));
-                    root[a.max(b)] = a.min(b);
-                }
-            }
+        let mut routes = vec![None; fleet.clusters.len() * classes];
+        for route in held.into_iter().flatten().filter(|route| !route.weights.is_empty()) {
+            routes[route.cluster.index() * classes + route.class.index()] = Some(route);
         }
-        let mut is_used = vec![false; self.pools.len()];
-        self.edges.iter().for_each(|edge| is_used[edge.pool] = true);
-        // The last part takes what has no flow: pools without demand, demands without a pool.
-        let mut part_of_root = vec![usize::MAX; self.pools.len()];
-        let mut count = 0;
-        for (pool, &is_used) in is_used.iter().enumerate() {
-            let root = find(&mut root, pool);
-            if is_used && part_of_root[root] == usize::MAX {
-                part_of_root[root] = count;
-                count += 1;
-            }
-        }
-        let empty = || Self {
-            demands: Vec::new(),
-            edges: Vec::new(),
-            pools: Vec::new(),
-            price_limit_ms: self.price_limit_ms,
-            budgets: Vec::new(),
-            move_limit_rps: None,
-        };
-        let mut parts: Vec<Self> = (0..=count).map(|_| empty()).collect();
-        let (mut pool_at, mut demand_at) = (Vec::with_capacity(is_used.len()), Vec::with_capacity(first_pool.len()));
-        for (at, pool) in self.pools.into_iter().enumerate() {
-            let part = if is_used[at] { part_of_root[find(&mut root, at)] } else { count };
-            pool_at.push((part, parts[part].pools.len()));
-            parts[part].pools.push(pool);
-        }
-        for (demand, pool) in self.demands.into_iter().zip(first_pool) {
-            let part = pool.map_or(count, |pool| pool_at[pool].0);
-            demand_at.push((part, parts[part].demands.len()));
-            // One without a pool has no flow that a budget could count.
-            let budget = demand.budget.filter(|_| part < count).map(|budget| {
-                let (budgets, budget) = (&mut parts[part].budgets, self.budgets[budget]);
-                budgets.iter().position(|other| other.cluster == budget.cluster).unwrap_or_else(|| {
-                    budgets.push(budget);
-                    budgets.len() - 1
-                })
-            });
-            parts[part].demands.push(Demand { budget, ..demand });
-        }
-        for edge in self.edges {
-            let ((part, demand), (_, pool)) = (demand_at[edge.demand], pool_at[edge.pool]);
-            parts[part].edges.push(Edge { demand, pool, ..edge });
-        }
-        parts.retain(|part| !part.demands.is_empty() || !part.pools.is_empty());
-        parts
+        Self { routes, classes, pool_of, pools: pools.len() }
     }
+
+    /// What the held weights send of `rps` to each pool, in requests/s; `None` for a route without
+    /// held weights.
+    fn kept_rps(&self, cluster: ClusterId, class: ClassId, rps: f64) -> Option<Vec<f64>> {
+        let route = self.routes[cluster.index() * self.classes + class.index()]?;
+        let mut kept = vec![0.0; self.pools];
+        for &(engine, weight) in &route.weights {
+            kept[self.pool_of[engine.index()]] += weight * rps;
+        }
+        Some(kept)
+    }
+}
+
+/// The ready pools that may serve each class, distance apart. Members of a pool are alike, so one
+/// stands for all.
+fn usable_pools(fleet: &Fleet, pools: &[Pool<'_>]) -> Vec<Vec<usize>> {
+    let of_class = |class: ClassId| {
+        let usable = |&at: &usize| pools[at].cost.is_ready() && fleet.ineligible(class, pools[at].first()).is_none();
+        (0..pools.len()).filter(usable).collect()
+    };
+    fleet.class_ids().map(of_class).collect()
 }
 
 /// What pins put on each engine, and the memory it takes; fleet order.
@@ -300,14 +261,6 @@ fn pinned(fleet: &Fleet, inputs: &Inputs) -> Vec<(Load, f64)> {
         }
     }
     pinned
-}
-
-fn find(root: &mut [usize], mut at: usize) -> usize {
-    while root[at] != at {
-        root[at] = root[root[at]];
-        at = root[at];
-    }
-    at
 }
 
 /// Ids in the order of their names.

@@ -1,9 +1,11 @@
 //! The planning problem as a linear program.
 //!
 //! `formulation` holds demands, pools and the edges between them; `pools` groups engines that are
-//! alike; `linearization` cuts the convex latency curves into segments; `lp` writes the program;
-//! `cooldown` prices moving weights that have moved lately.
+//! alike; `components` splits a problem into parts that do not touch; `linearization` cuts the
+//! convex latency curves into segments; `lp` writes the program; `cooldown` prices moving weights
+//! that have moved lately.
 
+pub(crate) mod components;
 pub(crate) mod cooldown;
 pub(crate) mod formulation;
 pub(crate) mod linearization;
