@@ -9,6 +9,7 @@ use std::time::Duration;
 use bench::load::Report;
 use bench::net::Reserved;
 use bench::process::{self, Child};
+use router_user::publish::Generation;
 
 /// Three engines, any two of which carry the demand.
 pub(crate) struct World {
@@ -111,7 +112,9 @@ impl World {
     }
 
     pub(crate) fn generation(&self) -> u64 {
-        self.json(&["status", "--json"])["generation"].as_u64().expect("a generation")
+        let status = self.json(&["status", "--json"]);
+        let generation: Generation = status["generation"].as_str().expect("a generation").parse().expect("EPOCH.COUNT");
+        generation.0
     }
 
     /// Engine -> weight, as the proxy applies them.
