@@ -175,7 +175,7 @@ impl Follower {
         let plan = self.optimiser.plan(&world.fleet, inputs, held)?;
         self.unexplained = weights::unexplained(&world.fleet, inputs, &plan, LEAST_WEIGHT);
         let decision = decide(&world.fleet, inputs, held, &plan);
-        let published = if is_calm { decision.publishes(&world.fleet, inputs, &plan) } else { Some(Cow::Borrowed(&plan)) };
+        let published = if is_calm { decision.publishes(&plan) } else { Some(Cow::Borrowed(&plan)) };
         self.has_published = published.is_some();
         self.last_ms = started.elapsed().as_secs_f64() * 1e3;
         self.last_moved = 0.0;

@@ -8,7 +8,7 @@ use router_user::control::Anomaly;
 use router_user::model::{EngineId, Fleet};
 use router_user::plan::decide::gate::{Decision, moved_frac};
 use router_user::plan::explain::weights;
-use router_user::plan::verify::check;
+use router_user::plan::verify;
 use router_user::plan::{Inputs, Plan, RouteWeights};
 use router_user::publish::build;
 use router_user::publish::slots::engine_key;
@@ -113,7 +113,7 @@ impl Checker {
             plan.certificate.gap_frac
         );
         let weights = plan.weights();
-        check::legal(&self.fleet, inputs, &weights)?;
+        verify::legal(&self.fleet, inputs, &weights)?;
         let unexplained = weights::unexplained(&self.fleet, inputs, plan, EXPLAINED_WEIGHT);
         ensure!(unexplained == 0, "{unexplained} weights or zeros have no reason that adds up");
         let Some(snapshot) = snapshot else { return Ok(0.0) };
@@ -123,11 +123,11 @@ impl Checker {
         self.generation = snapshot.generation;
         let published = build::held_weights(&self.fleet, snapshot);
         let published = published.ok_or_else(|| anyhow::anyhow!("the snapshot is of another fleet"))?;
-        check::legal(&self.fleet, inputs, &published)?;
+        verify::legal(&self.fleet, inputs, &published)?;
         let Some(held) = held else { return Ok(0.0) };
         self.note_mixed(inputs, held, &published);
         let moved = moved_frac(inputs, held, &published);
-        let is_bound = check::legal(&self.fleet, inputs, held).is_ok() && !self.sheds && held.iter().all(|r| r.shed_frac == 0.0);
+        let is_bound = verify::legal(&self.fleet, inputs, held).is_ok() && !self.sheds && held.iter().all(|r| r.shed_frac == 0.0);
         let limit = inputs.move_limit_frac + SLIVERS_FRAC;
         ensure!(!is_bound || moved <= limit, "moves {moved} of the demand, wanted at most {limit}");
         Ok(moved)

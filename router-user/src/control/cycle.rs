@@ -1,4 +1,5 @@
-//! One cycle of the control plane without its IO: plan, decide, write down. What the controller's tasks run, and the simulator too.
+//! One cycle of the control plane without its IO: plan, decide, write down. What the controller's
+//! tasks run, and the simulator too.
 
 use std::panic::catch_unwind;
 use std::time::Duration;
@@ -7,9 +8,11 @@ use thiserror::Error;
 
 use crate::model::Fleet;
 use crate::plan::decide::failover::{Alternate, alternates};
-use crate::plan::decide::gate::{Decision, decide, with_weights};
+use crate::plan::decide::gate::{Decision, compare};
 use crate::plan::decide::regions::{RegionLoss, region_losses};
-use crate::plan::{Inputs, Optimiser, Plan, PlanError, RouteWeights, evaluate, plan_greedily};
+use crate::plan::solve::assemble::with_weights;
+use crate::plan::verify::{self, Violation};
+use crate::plan::{Inputs, Optimiser, Plan, PlanError, RouteWeights, plan_greedily};
 use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::StoreError;
@@ -37,7 +40,8 @@ pub enum CycleError {
 #[derive(Clone, Debug)]
 pub struct Conclusion {
     pub decision: Decision,
-    /// The plan to be published, and its snapshot, still without a number, a time and alternates; `None` if what is held stays.
+    /// The plan to be published, and its snapshot, still without a number, a time and alternates;
+    /// `None` if what is held stays.
     pub published: Option<(Plan, Snapshot)>,
     /// Expected mean latency under what is then in force, in ms.
     pub expected_ms: f64,
@@ -49,7 +53,8 @@ impl Planning {
         Self { optimiser: Optimiser::new(budget) }
     }
 
-    /// Plans for `inputs` from the `held` weights. Where the optimiser fails, the plan is one that was made without it.
+    /// Plans for `inputs` from the `held` weights. Where the optimiser fails, the plan is one that
+    /// was made without it.
     ///
     /// Errors: why there is no plan at all.
     pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, CycleError> {
@@ -61,7 +66,8 @@ impl Planning {
     }
 }
 
-/// What `weights` become when engines are lost; nothing if that fails, since weights are worth publishing without.
+/// What `weights` become when engines are lost; nothing if that fails, since weights are worth
+/// publishing without.
 pub fn failover_weights(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Alternate> {
     catch_unwind(|| alternates(fleet, inputs, weights)).unwrap_or_else(|_| {
         tracing::error!("making failover weights panicked; publishing without");
@@ -79,18 +85,20 @@ pub(crate) fn lost_regions(fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
 
 /// Decides between `plan` and the `held` weights, both under the inputs that the plan was made for.
 pub fn conclude(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, plan: &Plan) -> Conclusion {
-    let decision = decide(fleet, inputs, held, plan);
-    let published = decision.publishes(fleet, inputs, plan).map(|published| {
+    let held = held.map(|held| verify::legal(fleet, inputs, held));
+    let decision = compare(fleet, inputs, held.as_ref(), plan);
+    let published = decision.publishes(plan).map(|published| {
         let content = build::snapshot(fleet, &published, 0, 0, &decision.reason());
         (published.into_owned(), content)
     });
-    let held_ms = || evaluate(fleet, inputs, held.unwrap_or_default()).mean_ms;
+    // Only legal weights stay.
+    let held_ms = || held.and_then(Result::ok).map_or(0.0, |held| held.evaluation().mean_ms);
     let expected_ms = published.as_ref().map_or_else(held_ms, |(plan, _)| plan.latency_ms);
     Conclusion { decision, published, expected_ms }
 }
 
-/// The `held` weights with routes for the clusters and classes that they lack, from a plan that leaves the others where they are.
-/// `None` where there is no such plan.
+/// The `held` weights with routes for the clusters and classes that they lack, from a plan that
+/// leaves the others where they are. `None` where there is no such plan.
 pub fn completed(fleet: &Fleet, inputs: &Inputs, mut held: Vec<RouteWeights>) -> Option<Vec<RouteWeights>> {
     if held.len() < fleet.clusters.len() * fleet.classes.len() {
         let around = plan_greedily(fleet, inputs, Some(&held)).ok()?;
@@ -103,10 +111,19 @@ pub fn completed(fleet: &Fleet, inputs: &Inputs, mut held: Vec<RouteWeights>) ->
     Some(held)
 }
 
-/// The `held` weights, one for each route of `plan`, as a plan and a snapshot of their own: for a fleet that has changed since they were
-/// published. The snapshot has no number, time and alternates yet.
-pub fn restated(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], plan: &Plan, reason: &str) -> (Plan, Snapshot) {
-    let restated = with_weights(fleet, inputs, plan, held);
+/// The `held` weights, one for each route of `plan`, as a plan and a snapshot of their own: for a
+/// fleet that has changed since they were published. The snapshot has no number, time and
+/// failover weights yet.
+///
+/// Errors: the rule that the weights break.
+pub fn restated(
+    fleet: &Fleet,
+    inputs: &Inputs,
+    held: &[RouteWeights],
+    plan: &Plan,
+    reason: &str,
+) -> Result<(Plan, Snapshot), Violation> {
+    let restated = with_weights(plan, verify::legal(fleet, inputs, held)?);
     let content = build::snapshot(fleet, &restated, 0, 0, reason);
-    (restated, content)
+    Ok((restated, content))
 }

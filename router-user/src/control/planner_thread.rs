@@ -1,4 +1,5 @@
-//! The thread that plans. It owns the optimiser, which starts each plan from where the last one ended.
+//! The thread that plans. It owns the optimiser, which starts each plan from where the last one
+//! ended.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,10 +13,12 @@ use crate::model::Fleet;
 use crate::plan::decide::failover::Alternate;
 use crate::plan::{Inputs, Plan, RouteWeights};
 
-/// Share of the period between two plans that the solver may take. The rest is for the check of the plan, and for the decision.
+/// Share of the period between two plans that the solver may take. The rest is for the check of the
+/// plan, and for the decision.
 const BUDGET_FRAC: f64 = 0.8;
 
-/// Least time that the solver gets, however short the period: a first plan of a large fleet takes most of it.
+/// Least time that the solver gets, however short the period: a first plan of a large fleet takes
+/// most of it.
 const BUDGET_LEAST: Duration = Duration::from_secs(1);
 
 /// Jobs that wait. The controller asks for one plan, or the failover weights of one, at a time.
@@ -67,7 +70,8 @@ impl PlannerThread {
         Ok(Self { jobs })
     }
 
-    /// Plans, and decides between the plan and the weights in force. Where the optimiser fails, a plan without it stands in.
+    /// Plans, and decides between the plan and the weights in force. Where the optimiser fails, a
+    /// plan without it stands in.
     ///
     /// Errors: why there is no plan at all.
     pub(crate) async fn plan(&self, job: PlanJob) -> Result<Box<Planned>, CycleError> {
@@ -76,7 +80,8 @@ impl PlannerThread {
         answer.await.map_err(|_| CycleError::Planner)?
     }
 
-    /// What `weights` become when engines are lost; nothing if that fails, since weights are worth publishing without.
+    /// What `weights` become when engines are lost; nothing if that fails, since weights are worth
+    /// publishing without.
     pub(crate) async fn failover_weights(&self, inputs: Inputs, weights: Vec<RouteWeights>) -> Vec<Alternate> {
         let (done, answer) = oneshot::channel();
         if self.jobs.try_send(Job::Failover { inputs: Box::new(inputs), weights, done }).is_err() {
@@ -104,10 +109,11 @@ fn planned(fleet: &Fleet, plan: &mut PlanFn, job: PlanJob) -> Result<Planned, Cy
     let held = job.held.clone().and_then(|held| completed(fleet, &job.inputs, held));
     let plan = plan(fleet, &job.inputs, held.as_deref())?;
     let mut conclusion = conclude(fleet, &job.inputs, held.as_deref(), &plan);
-    // Data planes know the fleet from snapshots, so a changed one is published even where the weights stay.
+    // Data planes know the fleet from snapshots, so a changed one is published even where the
+    // weights stay.
     if let (Some(change), Some(held), None) = (&job.change, &held, &conclusion.published) {
         let reason = format!("the weights stay, and the fleet has changed: {change}");
-        conclusion.published = Some(restated(fleet, &job.inputs, held, &plan, &reason));
+        conclusion.published = restated(fleet, &job.inputs, held, &plan, &reason).ok();
     }
     Ok(Planned { job: PlanJob { held, ..job }, plan, conclusion })
 }

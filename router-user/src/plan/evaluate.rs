@@ -48,7 +48,7 @@ pub struct EngineEvaluation {
 /// Evaluates `weights` for `inputs`, which must be of `fleet`.
 ///
 /// The engines need not be eligible, ready or within capacity: that is what
-/// [`crate::plan::verify::check::legal`] is for.
+/// [`crate::plan::verify::legal`] is for.
 pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Evaluation {
     let nothing = || vec![Load::default(); fleet.engines.len()];
     // What is paid for, and the plain requests and tokens.

@@ -4,6 +4,7 @@ use crate::model::{ClassId, ClusterId, EngineId};
 
 use super::ROUNDING_FRAC;
 use super::load::Load;
+use super::verify::LegalWeights;
 use crate::model::RouteWeights;
 use crate::plan::problem::cooldown::Reversal;
 
@@ -48,6 +49,8 @@ pub struct Plan {
     /// Time it took, in ms: 0 until whoever called for the plan sets it, as planning itself reads
     /// no clock.
     pub solve_ms: f64,
+    /// The weights of the routes, with the proof that they are legal.
+    pub(crate) legal: LegalWeights,
 }
 
 /// Where one cluster sends one class.
@@ -154,16 +157,26 @@ impl EngineLoad {
 }
 
 impl Plan {
-    /// The plan as weights that can be published, held and evaluated.
-    pub fn weights(&self) -> Vec<RouteWeights> {
-        self.routes
-            .iter()
-            .map(|route| RouteWeights {
-                cluster: route.cluster,
-                class: route.class,
-                shed_frac: if route.demand_rps > 0.0 { route.shed_rps / route.demand_rps } else { 0.0 },
-                weights: route.weights.iter().map(|share| (share.engine, share.weight)).collect(),
-            })
-            .collect()
+    /// The weights, with the proof that they are legal under the inputs of the plan.
+    pub fn legal(&self) -> &LegalWeights {
+        &self.legal
     }
+
+    /// The weights alone.
+    pub fn weights(&self) -> Vec<RouteWeights> {
+        self.legal.routes().to_vec()
+    }
+}
+
+/// The weights of `routes`.
+pub(crate) fn weights(routes: &[Route]) -> Vec<RouteWeights> {
+    routes
+        .iter()
+        .map(|route| RouteWeights {
+            cluster: route.cluster,
+            class: route.class,
+            shed_frac: if route.demand_rps > 0.0 { route.shed_rps / route.demand_rps } else { 0.0 },
+            weights: route.weights.iter().map(|share| (share.engine, share.weight)).collect(),
+        })
+        .collect()
 }

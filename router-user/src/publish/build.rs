@@ -5,7 +5,8 @@ use crate::plan::decide::failover::Alternate as PlannedAlternate;
 use crate::plan::{Plan, RouteWeights, Status as PlanStatus};
 use crate::publish::snapshot::{Alternate, AlternateRoute, EngineEntry, Route, Share, Snapshot, Status};
 
-/// The snapshot of `plan`, published as `generation` for a `reason`; to be sealed.
+/// The snapshot of `plan`, published as `generation` for a `reason`; to be sealed. It carries the
+/// weights that the plan has a proof of legality for.
 pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: u64, reason: &str) -> Snapshot {
     let mut snapshot = Snapshot::describe(fleet);
     snapshot.generation = generation;
@@ -23,7 +24,7 @@ pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: 
         entry.latency_ms = load.latency_ms;
         entry.price_ms = load.price_ms;
     }
-    snapshot.routes = (plan.routes.iter().zip(plan.weights()))
+    snapshot.routes = (plan.routes.iter().zip(plan.legal().routes()))
         .map(|(route, weights)| Route {
             cluster: route.cluster,
             class: route.class,
@@ -31,7 +32,7 @@ pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: 
             price_ms: route.price_ms,
             shed_frac: weights.shed_frac.clamp(0.0, 1.0),
             pinned: route.is_pinned,
-            weights: route.weights.iter().map(|share| Share { engine: share.engine, weight: share.weight }).collect(),
+            weights: weights.weights.iter().map(|&(engine, weight)| Share { engine, weight }).collect(),
             too_far: route.too_far.clone(),
         })
         .collect();
@@ -156,12 +157,11 @@ mod tests {
     #[test]
     fn the_share_of_an_engine_that_is_gone_goes_to_the_others_of_its_route() {
         let old = fleet(EXAMPLE);
-        let mut planned = plan(&old, &Inputs::from_fleet(&old), None).expect("a plan");
-        planned.routes[0].weights = [(0, 0.5), (1, 0.3), (2, 0.2)]
-            .map(|(engine, weight)| crate::plan::RouteWeight { engine: EngineId(engine), weight, rps: 0.0 })
-            .to_vec();
-        planned.routes[1].weights = vec![crate::plan::RouteWeight { engine: EngineId(0), weight: 1.0, rps: 0.0 }];
-        let snapshot = snapshot(&old, &planned, 7, 0, "test");
+        let planned = plan(&old, &Inputs::from_fleet(&old), None).expect("a plan");
+        let mut snapshot = snapshot(&old, &planned, 7, 0, "test");
+        let share = |(engine, weight)| Share { engine: EngineId(engine), weight };
+        snapshot.routes[0].weights = [(0, 0.5), (1, 0.3), (2, 0.2)].map(share).to_vec();
+        snapshot.routes[1].weights = vec![share((0, 1.0))];
         let less = fleet(&EXAMPLE.replace("\"e1\"", "\"renamed\""));
         let held = held_weights(&less, &snapshot).expect("some");
         let route = |cluster| held.iter().find(|route| (route.cluster, route.class) == (ClusterId(cluster), ClassId(0)));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use router_user::config;
 use router_user::control::Measured;
 use router_user::model::{EngineId, Fleet};
-use router_user::plan::verify::check;
+use router_user::plan::verify;
 use router_user::plan::{Inputs, RouteWeights, Status, evaluate, plan};
 use router_user::protocol::DemandReport;
 
@@ -124,7 +124,7 @@ fn plans_with_bursts_and_limits_are_certified_and_explained() {
             inputs.load_limit_rps[engine] = dice.one_in(4).then(|| [0.0, 0.5, 0.95, 1.5][dice.below(4)] * capacity);
         }
         let plan = plan(&fleet, &inputs, None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        check::legal(&fleet, &inputs, &plan.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        verify::legal(&fleet, &inputs, &plan.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         explained(seed, &fleet, &inputs, &plan);
     }
 }

@@ -7,7 +7,7 @@ use router_user::config::{self, Config};
 use router_user::control::{Anomaly, Answer, Measured, Probe};
 use router_user::model::{EngineId, Fleet};
 use router_user::plan::decide::gate::{Decision, decide};
-use router_user::plan::verify::check;
+use router_user::plan::verify;
 use router_user::plan::{Inputs, Optimiser, RouteWeights};
 use router_user::probe::{Scrape, ScrapeError, from_metrics};
 use router_user::protocol::{DemandReport, EngineReport};
@@ -78,10 +78,10 @@ fn planned(
 ) -> Vec<RouteWeights> {
     let plan = optimiser.plan(fleet, inputs, held.as_deref()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     let weights = plan.weights();
-    check::legal(fleet, inputs, &weights).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    verify::legal(fleet, inputs, &weights).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     let sheds = |weights: &[RouteWeights]| weights.iter().any(|route| route.shed_frac > 0.0);
     if let Some(held) = &held
-        && check::legal(fleet, inputs, held).is_ok()
+        && verify::legal(fleet, inputs, held).is_ok()
         && !sheds(held)
         && !sheds(&weights)
     {

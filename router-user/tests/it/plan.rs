@@ -2,7 +2,7 @@
 
 use router_user::model::{Class, ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::explain::weights;
-use router_user::plan::verify::check;
+use router_user::plan::verify;
 use router_user::plan::{Inputs, Pin, Plan, RouteWeights, Status, evaluate, nearest, plan};
 
 use crate::plan_fleet::{class, engine, profile, tag, three_regions};
@@ -10,7 +10,7 @@ use crate::plan_oracle;
 
 fn planned(fleet: &Fleet, inputs: &Inputs) -> Plan {
     let plan = plan(fleet, inputs, None).expect("a plan");
-    check::legal(fleet, inputs, &plan.weights()).expect("a returned plan is legal");
+    verify::legal(fleet, inputs, &plan.weights()).expect("a returned plan is legal");
     plan
 }
 

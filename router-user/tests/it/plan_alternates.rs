@@ -1,7 +1,7 @@
 //! Laws of the weights that are made for losses, on random fleets. A failure names the seed that replays it.
 
 use router_user::plan::decide::failover::{Alternate, LOSSES_MOST, alternates};
-use router_user::plan::verify::check;
+use router_user::plan::verify;
 use router_user::plan::{Inputs, RouteWeights, plan, plan_greedily};
 
 use crate::plan_fleet::three_regions;
@@ -45,18 +45,18 @@ fn alternates_are_legal_without_what_is_lost_and_shed_no_more_than_has_to_be() {
             // A share that changed by less than a hundredth of a percent is left as it was.
             without.headroom_frac = (without.headroom_frac - 1e-3).max(0.0);
             let is_full = inputs.headroom_frac == 0.0;
-            let evaluation = match check::legal(&fleet, &without, &after) {
-                Err(check::Violation::Capacity { found, allowed, .. }) if is_full && found <= allowed * 1.001 => continue,
+            let evaluation = match verify::legal(&fleet, &without, &after) {
+                Err(verify::Violation::Capacity { found, allowed, .. }) if is_full && found <= allowed * 1.001 => continue,
                 outcome => outcome.unwrap_or_else(|violation| panic!("seed {seed}, without {:?}: {violation}", alternate.lost)),
             };
             without.headroom_frac = inputs.headroom_frac;
             let least: f64 = plan_greedily(&fleet, &without, None).expect("a plan").routes.iter().map(|r| r.shed_rps).sum();
             let demand: f64 = inputs.demand_rps.iter().flatten().sum();
             assert!(
-                (evaluation.shed_rps - least).abs() <= 1e-3 * demand + 1e-6,
+                (evaluation.evaluation().shed_rps - least).abs() <= 1e-3 * demand + 1e-6,
                 "seed {seed}, without {:?}: sheds {} and need only {least}",
                 alternate.lost,
-                evaluation.shed_rps
+                evaluation.evaluation().shed_rps
             );
         }
     }

@@ -1,7 +1,7 @@
 //! The rules that weights must obey, one broken at a time.
 
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
-use router_user::plan::verify::check::{Violation, legal};
+use router_user::plan::verify::{Violation, legal};
 use router_user::plan::{Inputs, Pin, RouteWeights};
 
 use crate::plan_fleet::{tag, three_regions};
@@ -50,7 +50,8 @@ fn pins_may_overfill_but_must_be_kept() {
     let mut inputs = Inputs::from_fleet(&fleet);
     inputs.demand_rps[0][0] = 150.0;
     inputs.pins = vec![pin(0)];
-    let evaluation = legal(&fleet, &inputs, &legal_weights()).expect("a pin alone overfills e1");
+    let overfilled = legal(&fleet, &inputs, &legal_weights()).expect("a pin alone overfills e1");
+    let evaluation = overfilled.evaluation();
     assert!(evaluation.is_overloaded && evaluation.mean_ms.is_finite());
     // Beside the pin there is no place for anybody else.
     let mut weights = legal_weights();

@@ -4,7 +4,7 @@ use router_user::model::{EngineId, Fleet};
 use router_user::plan::decide::gate::{Decision, decide, moved_frac};
 use router_user::plan::explain::weights;
 use router_user::plan::explain::weights::{Explanation, Hold, WeightReason};
-use router_user::plan::verify::check;
+use router_user::plan::verify;
 use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, plan};
 
 use crate::plan_fleet::three_regions;
@@ -15,7 +15,7 @@ const RECIPE: Recipe =
 
 fn held_plan(seed: u64, fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights]) -> Plan {
     let plan = plan(fleet, inputs, Some(held)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    check::legal(fleet, inputs, &plan.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    verify::legal(fleet, inputs, &plan.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     explained(seed, fleet, inputs, &plan);
     assert!(plan.certificate.gap_frac <= 2.2e-4, "seed {seed}: {:?}", plan.certificate);
     plan

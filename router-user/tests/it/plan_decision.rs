@@ -2,7 +2,7 @@
 
 use router_user::model::{ClassId, ClusterId, EngineId};
 use router_user::plan::decide::gate::{Decision, PublishReason, decide, moved_frac};
-use router_user::plan::verify::check::Violation;
+use router_user::plan::verify::Violation;
 use router_user::plan::{Inputs, Pin, RouteWeights, plan};
 
 use crate::plan_fleet::three_regions;

@@ -5,7 +5,7 @@ use router_user::plan::decide::gate;
 use router_user::plan::decide::gate::Decision;
 use router_user::plan::explain::weights;
 use router_user::plan::explain::weights::{TERM_TOLERANCE_MS, WeightReason};
-use router_user::plan::verify::check;
+use router_user::plan::verify;
 use router_user::plan::{Inputs, Pin, Plan, evaluate, nearest, plan, plan_greedily};
 
 use crate::plan_fleet::{class, cluster, engine, profile, tag};
@@ -143,7 +143,7 @@ pub(crate) fn fleet(dice: &mut Dice, recipe: Recipe) -> (Fleet, Inputs) {
 
 pub(crate) fn planned(seed: u64, fleet: &Fleet, inputs: &Inputs) -> Plan {
     let plan = plan(fleet, inputs, None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    check::legal(fleet, inputs, &plan.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    verify::legal(fleet, inputs, &plan.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     plan
 }
 
@@ -243,7 +243,7 @@ fn a_plan_without_a_solver_is_legal_sheds_no_more_and_proves_how_good_it_is() {
     for seed in seeds(1_000) {
         let (fleet, inputs) = fleet(&mut Dice(seed), recipe.of(seed));
         let greedy = plan_greedily(&fleet, &inputs, None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        check::legal(&fleet, &inputs, &greedy.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        verify::legal(&fleet, &inputs, &greedy.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         if seed % 10 != 0 {
             continue;
         }

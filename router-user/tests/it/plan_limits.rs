@@ -2,7 +2,7 @@
 
 use router_user::model::{EngineId, Fleet};
 use router_user::plan::explain::report;
-use router_user::plan::verify::check;
+use router_user::plan::verify;
 use router_user::plan::{Inputs, Plan, plan_greedily};
 
 use crate::plan_laws::{Dice, Recipe, explained, fleet, planned, seeds};
@@ -44,7 +44,7 @@ fn memory_holds_budgets_yield_and_both_explain_themselves() {
         explained(seed, &fleet, &inputs, &plan);
         assert!(plan.certificate.gap_frac <= 5e-4, "seed {seed}: {:?}", plan.certificate);
         let greedy = plan_greedily(&fleet, &inputs, None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        check::legal(&fleet, &inputs, &greedy.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        verify::legal(&fleet, &inputs, &greedy.weights()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         short_of_memory += u32::from(plan.engines.iter().any(|load| load.memory_price_ms > 0.0));
         let over: Vec<String> = report::detours(&fleet, &inputs, &plan).into_iter().map(|row| row.cluster).collect();
         exceeded += over.len();

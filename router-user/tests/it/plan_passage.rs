@@ -4,7 +4,7 @@ use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::decide::gate::{Decision, PublishReason, decide};
 use router_user::plan::decide::regions::region_losses;
 use router_user::plan::decide::rollout::{passage, towards};
-use router_user::plan::verify::check::legal;
+use router_user::plan::verify::legal;
 use router_user::plan::{Inputs, RouteWeights, plan};
 
 use crate::plan_fleet::{class, tag, three_regions};
@@ -61,7 +61,7 @@ fn what_would_overfill_an_engine_on_the_way_is_published_in_steps_until_it_is_th
     let best = plan(&fleet, &inputs, None).expect("a plan");
     loop {
         let decision = decide(&fleet, &inputs, Some(&held), &best);
-        let Some(published) = decision.publishes(&fleet, &inputs, &best) else {
+        let Some(published) = decision.publishes(&best) else {
             assert!(matches!(decision, Decision::Keep { .. }), "{decision}");
             break;
         };

@@ -4,7 +4,7 @@ use router_user::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible};
 use router_user::plan::explain::report;
 use router_user::plan::explain::weights;
 use router_user::plan::explain::weights::WeightReason;
-use router_user::plan::verify::check::{Violation, legal};
+use router_user::plan::verify::{Violation, legal};
 use router_user::plan::{Inputs, Pin, Plan, Status, evaluate, nearest, plan, plan_greedily};
 use router_user::publish::build;
 use router_user::publish::routes::Routes;

@@ -1,7 +1,7 @@
 //! Demands that lie far apart: a class that is asked for once a day beside one that is asked for thousands of times a second.
 
 use router_user::model::{Class, Fleet, Profile};
-use router_user::plan::verify::check;
+use router_user::plan::verify;
 use router_user::plan::{Inputs, Optimiser, Plan, plan, plan_or_greedy};
 
 use crate::plan_fleet::{class, cluster, engine, profile};
@@ -59,7 +59,7 @@ fn far_apart(dice: &mut Dice) -> Fleet {
 
 /// Every class that an engine serves has weights, whatever its demand.
 fn assert_all_routed(fleet: &Fleet, inputs: &Inputs, plan: &Plan, case: &str) {
-    check::legal(fleet, inputs, &plan.weights()).unwrap_or_else(|error| panic!("{case}: {error}"));
+    verify::legal(fleet, inputs, &plan.weights()).unwrap_or_else(|error| panic!("{case}: {error}"));
     for route in &plan.routes {
         let is_served = fleet.engine_ids().any(|engine| inputs.ineligible(fleet, route.cluster, route.class, engine).is_none());
         assert_eq!(is_served, !route.weights.is_empty(), "{case}: {route:?}");

@@ -1,8 +1,10 @@
 //! The cluster in which plans are tried, and the trial that runs there. Pure.
 //!
-//! While a trial runs, its cluster goes by the new weights and everybody else by the old ones; both together are legal, or there is no
-//! trial. At the end, what the cluster's requests have met is compared with what the plan foresaw. Profiles are never exact, so it is the
-//! change that counts: latency may not have become dearer, against what it was before, by much more than the plan said it would.
+//! While a trial runs, its cluster goes by the new weights and everybody else by the old ones; both
+//! together are legal, or there is no trial. At the end, what the cluster's requests have met is
+//! compared with what the plan foresaw. Profiles are never exact, so it is the change that counts:
+//! latency may not have become dearer, against what it was before, by much more than the plan said
+//! it would.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +12,14 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::model::{ClusterId, Fleet};
 use crate::plan::decide::gate;
-use crate::plan::verify::check;
+use crate::plan::verify;
 use crate::plan::{Inputs, RouteWeights, evaluate};
 use crate::protocol::DemandReport;
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
 
-/// Answers that a mean is worth something from: it is known within 14 % of a spread that is as large as itself.
+/// Answers that a mean is worth something from: it is known within 14 % of a spread that is as
+/// large as itself.
 const ANSWERS_LEAST: f64 = 50.0;
 /// Share by which latency may be dearer than foreseen.
 const DEARER_FRAC: f64 = 0.25;
@@ -50,7 +53,8 @@ pub(super) struct Trial {
     pub(super) before: Arc<Snapshot>,
     /// What is in force everywhere together.
     pub(super) mix: Vec<RouteWeights>,
-    /// From when on requests are counted, since those that had begun before are not the plan's; and until when.
+    /// From when on requests are counted, since those that had begun before are not the plan's; and
+    /// until when.
     counts_from: Duration,
     until: Duration,
     met: Met,
@@ -129,8 +133,8 @@ impl CanaryCluster {
         }
     }
 
-    /// What would be in force everywhere if only the canary's cluster went from `held` to `new`. `None` where a trial makes no sense:
-    /// nothing changes there, or both together break a rule.
+    /// What would be in force everywhere if only the canary's cluster went from `held` to `new`.
+    /// `None` where a trial makes no sense: nothing changes there, or both together break a rule.
     pub(super) fn mix(
         &self,
         fleet: &Fleet,
@@ -143,7 +147,7 @@ impl CanaryCluster {
             _ => old.clone(),
         };
         let mix: Vec<RouteWeights> = held.iter().map(route).collect();
-        let is_legal = check::legal(fleet, inputs, &mix).is_ok();
+        let is_legal = verify::legal(fleet, inputs, &mix).is_ok();
         (is_legal && gate::moved_frac(inputs, held, &mix) > TRIED_FRAC).then_some(mix)
     }
 

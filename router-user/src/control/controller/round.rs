@@ -1,5 +1,5 @@
-//! One round: from taking over what the last leader left, over a trial that ends and the next plan, to its publication and what is
-//! said of it. Each step is begun here and comes back as an event.
+//! One round: from taking over what the last leader left, over a trial that ends and the next plan,
+//! to its publication and what is said of it. Each step is begun here and comes back as an event.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::model::Fleet;
 use crate::plan::decide::gate::{Decision, PublishReason};
 use crate::plan::decide::regions::RegionLoss;
 use crate::plan::explain::{report, shed};
-use crate::plan::verify::check;
+use crate::plan::verify;
 use crate::plan::{EngineEvaluation, Inputs, RouteWeights, evaluate};
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{StoreError, write_whole};
@@ -104,14 +104,15 @@ impl Controller {
         }
     }
 
-    /// Publishes to all what follows from a trial. If it breaks a rule by now, the next plan goes to all instead.
+    /// Publishes to all what follows from a trial. If it breaks a rule by now, the next plan goes
+    /// to all instead.
     pub(super) fn finish_trial(&mut self, content: Option<Snapshot>) {
         let config = Arc::clone(&self.config);
         let inputs = self.inputs(None);
         let is_legal = |content: &Snapshot| {
             let is_of_this_fleet = build::changes(&config.fleet, content).is_none();
             let weights = build::held_weights(&config.fleet, content).filter(|_| is_of_this_fleet);
-            weights.is_some_and(|weights| check::legal(&config.fleet, &inputs, &weights).is_ok())
+            weights.is_some_and(|weights| verify::legal(&config.fleet, &inputs, &weights).is_ok())
         };
         let Some(content) = content.filter(is_legal) else { return self.begin_plan() };
         let publisher = Arc::clone(&self.publisher);
@@ -167,7 +168,8 @@ impl Controller {
         let decision = conclusion.decision.to_string();
         let Some((published, mut content)) = conclusion.published else {
             if let Some(held) = held.as_ref().filter(|_| self.explained.borrow().is_none()) {
-                // After a restart: the plan that kept the weights explains them, as it was made from them.
+                // After a restart: the plan that kept the weights explains them, as it was made
+                // from them.
                 let generation = Generation(held.generation);
                 self.explained.send_replace(Some(Arc::new(Explained { generation, inputs, plan })));
             }
@@ -202,7 +204,8 @@ impl Controller {
         });
     }
 
-    /// Publishes what is held with true marks, where an operator has set or freed weights and they stay as they are.
+    /// Publishes what is held with true marks, where an operator has set or freed weights and they
+    /// stay as they are.
     fn relabel(&mut self, held: Option<&Snapshot>) {
         let Some(content) = held.and_then(|held| relabelled(held, &self.by_hand)) else { return self.end_round(None) };
         let publisher = Arc::clone(&self.publisher);
@@ -245,7 +248,8 @@ impl Controller {
         self.end_round(Some(decision));
     }
 
-    /// Tells what follows from a published plan: what is refused, and what the loss of a region would mean.
+    /// Tells what follows from a published plan: what is refused, and what the loss of a region
+    /// would mean.
     pub(super) fn on_checked(&mut self, generation: Generation, regions: Vec<RegionLoss>, lines: &[String]) {
         self.has_check = false;
         for line in lines {

@@ -10,10 +10,9 @@ use crate::model::{EngineId, Fleet};
 
 use crate::plan::decide::rollout;
 use crate::plan::decide::rollout::Passage;
-use crate::plan::solve::assemble::with_evaluation;
-use crate::plan::verify::check;
-use crate::plan::verify::check::Violation;
-use crate::plan::{Evaluation, Inputs, Plan, RouteWeight, RouteWeights, evaluate};
+use crate::plan::solve::assemble::with_weights;
+use crate::plan::verify::{self, LegalWeights, Violation};
+use crate::plan::{Evaluation, Inputs, Plan, RouteWeights};
 
 /// Share of the mean latency by which a plan must be better than the held weights.
 pub const EPSILON_FRAC: f64 = 1e-3;
@@ -46,7 +45,7 @@ pub enum Decision {
         reason: PublishReason,
         engine: String,
         frac: f64,
-        weights: Vec<RouteWeights>,
+        weights: LegalWeights,
     },
     /// The held weights stay, although the plan is better: not even a step towards it has room at
     /// this engine.
@@ -86,15 +85,18 @@ pub enum PublishReason {
 /// Held weights that break a rule which the plan cannot keep either (a pin beyond an engine's
 /// capacity) are judged by their cost.
 pub fn decide(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, plan: &Plan) -> Decision {
-    let Some(held) = held else {
-        return Decision::Publish(PublishReason::First);
+    compare(fleet, inputs, held.map(|held| verify::legal(fleet, inputs, held)).as_ref(), plan)
+}
+
+/// The same for weights that were checked before.
+pub(crate) fn compare(fleet: &Fleet, inputs: &Inputs, held: Option<&Result<LegalWeights, Violation>>, plan: &Plan) -> Decision {
+    let held = match held {
+        None => return Decision::Publish(PublishReason::First),
+        Some(Err(violation)) => return Decision::Publish(PublishReason::Illegal(violation.clone())),
+        Some(Ok(held)) => held,
     };
-    let before = match check::legal(fleet, inputs, held) {
-        Ok(evaluation) => evaluation,
-        Err(violation) => return Decision::Publish(PublishReason::Illegal(violation)),
-    };
-    let after = evaluate(fleet, inputs, &plan.weights());
-    if let Some(reason) = shed_differs(fleet, inputs, held, plan, &before, &after) {
+    let (before, after) = (held.evaluation(), plan.legal().evaluation());
+    if let Some(reason) = shed_differs(fleet, inputs, held.routes(), plan, before, after) {
         return safely(fleet, inputs, held, plan, reason);
     }
     let gain_frac = if before.cost_ms > 0.0 { 1.0 - after.cost_ms / before.cost_ms } else { 0.0 };
@@ -112,9 +114,9 @@ pub fn decide(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, pla
 }
 
 /// The plan, or as much of the way to it as overfills no engine while data planes differ.
-fn safely(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], plan: &Plan, reason: PublishReason) -> Decision {
-    let next = plan.weights();
-    let Passage { frac, engine: Some(engine) } = rollout::passage(fleet, inputs, held, &next) else {
+fn safely(fleet: &Fleet, inputs: &Inputs, held: &LegalWeights, plan: &Plan, reason: PublishReason) -> Decision {
+    let (held, next) = (held.routes(), plan.legal().routes());
+    let Passage { frac, engine: Some(engine) } = rollout::passage(fleet, inputs, held, next) else {
         return Decision::Publish(reason);
     };
     // Who is refused cannot wait for room that a full fleet without headroom never has.
@@ -123,31 +125,23 @@ fn safely(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], plan: &Plan, re
     if frac < LEAST_STEP_FRAC {
         return Decision::Blocked { reason, engine };
     }
-    let weights = rollout::towards(fleet, held, &next, frac);
-    Decision::Step { reason, engine, frac, weights }
+    // Every rule is convex in flows, so a point between two legal ones breaks none; the check is
+    // what makes it publishable.
+    match verify::legal(fleet, inputs, &rollout::towards(fleet, held, next, frac)) {
+        Ok(weights) => Decision::Step { reason, engine, frac, weights },
+        Err(_) => Decision::Blocked { reason, engine },
+    }
 }
 
 impl Decision {
     /// What is to be published of `plan`: itself, the weights on the way to it, or nothing.
-    pub fn publishes<'p>(&self, fleet: &Fleet, inputs: &Inputs, plan: &'p Plan) -> Option<Cow<'p, Plan>> {
+    pub fn publishes<'p>(&self, plan: &'p Plan) -> Option<Cow<'p, Plan>> {
         match self {
             Self::Publish(_) => Some(Cow::Borrowed(plan)),
-            Self::Step { weights, .. } => Some(Cow::Owned(with_weights(fleet, inputs, plan, weights))),
+            Self::Step { weights, .. } => Some(Cow::Owned(with_weights(plan, weights.clone()))),
             Self::Blocked { .. } | Self::Keep { .. } | Self::Cooldown { .. } => None,
         }
     }
-}
-
-/// `plan` with other weights, in the order of its routes; prices stay the plan's own.
-pub fn with_weights(fleet: &Fleet, inputs: &Inputs, plan: &Plan, weights: &[RouteWeights]) -> Plan {
-    let mut plan = plan.clone();
-    for (route, new) in plan.routes.iter_mut().zip(weights) {
-        let served = route.demand_rps * (1.0 - new.shed_frac);
-        route.shed_rps = route.demand_rps - served;
-        let share = |&(engine, weight): &(EngineId, f64)| RouteWeight { engine, weight, rps: weight * served };
-        route.weights = new.weights.iter().map(share).collect();
-    }
-    with_evaluation(plan, &evaluate(fleet, inputs, weights))
 }
 
 /// Whether the plan sheds a noticeably different amount, in all or of any one priority.
@@ -168,7 +162,7 @@ fn shed_differs(
         }
         shed
     };
-    let (held_shed, plan_shed) = (by_priority(held), by_priority(&plan.weights()));
+    let (held_shed, plan_shed) = (by_priority(held), by_priority(plan.legal().routes()));
     let differs = held_shed.iter().zip(&plan_shed).any(|(held, plan)| (held - plan).abs() > threshold);
     (differs && threshold > 0.0).then_some(PublishReason::Shed { held_rps: before.shed_rps, plan_rps: after.shed_rps })
 }

@@ -3,18 +3,21 @@
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
 use crate::plan::load::Load;
-use crate::plan::outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, Status};
+use crate::plan::outcome::{Certificate, EngineLoad, Plan, Route, RouteWeight, Status, weights};
 use crate::plan::problem::formulation::Demand;
 use crate::plan::solve::round::Component;
-use crate::plan::verify::check::{Gap, Kkt};
-use crate::plan::{Evaluation, Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
+use crate::plan::verify::certificate::{Gap, Kkt};
+use crate::plan::verify::{self, LegalWeights, Violation};
+use crate::plan::{Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
 /// A share of a route below this may be left out if it is next to no request: far below what
 /// pruning looks at.
 const TRACE_FRAC: f64 = 1e-4;
 
-/// The plan of all components, still without what the true curves say of it.
-pub(crate) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'_>]) -> Plan {
+/// The plan of all components, checked and evaluated on the true curves.
+///
+/// Errors: the rule that its weights break.
+pub(crate) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'_>]) -> Result<Plan, Violation> {
     let mut engines: Vec<Option<EngineLoad>> = vec![None; fleet.engines.len()];
     for component in components {
         for (at, pool) in component.problem.pools.iter().enumerate() {
@@ -41,9 +44,10 @@ pub(crate) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'
     let routes = routes.into_iter().zip(pairs);
     let routes =
         routes.map(|(route, (cluster, class))| route.unwrap_or_else(|| idle_route(fleet, inputs, &engines, cluster, class)));
-    let routes = routes.collect();
+    let routes: Vec<Route> = routes.collect();
+    let legal = verify::legal(fleet, inputs, &weights(&routes))?;
     let price_limit_ms = components.iter().map(|component| component.problem.price_limit_ms).fold(0.0, f64::max);
-    Plan {
+    let plan = Plan {
         status: Status::Optimal,
         objective_ms: 0.0,
         latency_ms: 0.0,
@@ -56,7 +60,9 @@ pub(crate) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'
         solver_failure: None,
         price_limit_ms,
         solve_ms: 0.0,
-    }
+        legal,
+    };
+    Ok(evaluated(plan))
 }
 
 fn certificate(components: &[Component<'_>]) -> Certificate {
@@ -89,8 +95,21 @@ fn moved_frac(components: &[Component<'_>]) -> f64 {
     if demand > 0.0 { moved / demand } else { 0.0 }
 }
 
-/// Completes a plan by what its weights come to on the true curves.
-pub(crate) fn with_evaluation(mut plan: Plan, evaluation: &Evaluation) -> Plan {
+/// `plan` with other weights, in the order of its routes; prices stay the plan's own.
+pub(crate) fn with_weights(plan: &Plan, legal: LegalWeights) -> Plan {
+    let mut plan = plan.clone();
+    for (route, new) in plan.routes.iter_mut().zip(legal.routes()) {
+        let served = route.demand_rps * (1.0 - new.shed_frac);
+        route.shed_rps = route.demand_rps - served;
+        let share = |&(engine, weight): &(EngineId, f64)| RouteWeight { engine, weight, rps: weight * served };
+        route.weights = new.weights.iter().map(share).collect();
+    }
+    evaluated(Plan { legal, ..plan })
+}
+
+/// Completes a plan by the loads and latencies of its weights on the true curves.
+fn evaluated(mut plan: Plan) -> Plan {
+    let evaluation = plan.legal.evaluation();
     for (load, truth) in plan.engines.iter_mut().zip(&evaluation.engines) {
         load.load_rps = truth.load_rps;
         load.utilisation = truth.utilisation;

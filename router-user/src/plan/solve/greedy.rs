@@ -13,8 +13,8 @@ use crate::plan::problem::formulation::Problem;
 use crate::plan::problem::linearization::Iterate;
 use crate::plan::solve::max_min;
 use crate::plan::solve::round::Round;
-use crate::plan::verify::check;
-use crate::plan::verify::check::Kkt;
+use crate::plan::verify::certificate;
+use crate::plan::verify::certificate::Kkt;
 
 /// Parts that what a demand lacks is poured in: what a part costs more than the best is a few
 /// percent of a few percent.
@@ -129,7 +129,7 @@ fn judge(problem: &Problem<'_>, flow_rps: Vec<f64>) -> Round {
         let price = &mut iterate.demand_price_ms[edge.demand];
         *price = price.min(delivered);
     }
-    let gap = check::gap(problem, &linearization, &iterate, &iterate.pool_price_ms);
+    let gap = certificate::gap(problem, &linearization, &iterate, &iterate.pool_price_ms);
     // No program was solved, so there is nothing that a residual could be of.
     Round::of(problem, linearization, iterate, Kkt { residual_rps: 0.0, reduced_cost_ms: 0.0 }, gap)
 }

@@ -9,7 +9,7 @@ use crate::plan::problem::formulation::Problem;
 use crate::plan::problem::lp::LinearProgram;
 use crate::plan::solve::highs::{Solution, Solver};
 use crate::plan::solve::round::{PlanError, SHED_LEFT_RPS};
-use crate::plan::verify::check;
+use crate::plan::verify::certificate;
 use crate::plan::{NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
 /// Most linear programs that divide what can be served; beyond it who still rises keeps the share
@@ -139,6 +139,6 @@ fn least_excess(problem: &Problem<'_>, budget_s: f64) -> Result<Vec<f64>, PlanEr
 fn solved(program: LinearProgram, budget_s: f64) -> Result<Solution, PlanError> {
     let mut solver = Solver::whole(program, budget_s)?;
     let solution = solver.solve()?;
-    check::kkt(solver.program(), &solution)?;
+    certificate::kkt(solver.program(), &solution)?;
     Ok(solution)
 }

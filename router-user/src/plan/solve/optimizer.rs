@@ -12,13 +12,15 @@ use crate::plan::outcome::Plan;
 use crate::plan::problem::cooldown::Cooldown;
 use crate::plan::problem::formulation::{Demand, Edge, Problem};
 use crate::plan::problem::linearization::{Iterate, Linearization};
-use crate::plan::solve::assemble::{assemble, with_evaluation};
+use crate::plan::solve::assemble::assemble;
 use crate::plan::solve::highs::{Solution, SolveError, Solver};
 use crate::plan::solve::round::{Component, GAP_GOAL_FRAC, PlanError, Round, SHED_LEFT_RPS};
 use crate::plan::solve::warm_start::Start;
 use crate::plan::solve::{greedy, max_min, memory_limits};
-use crate::plan::verify::check;
-use crate::plan::verify::check::{Gap, Kkt, Violation};
+use crate::plan::verify;
+use crate::plan::verify::Violation;
+use crate::plan::verify::certificate;
+use crate::plan::verify::certificate::{Gap, Kkt};
 use crate::plan::{Inputs, ROUNDING_FRAC, RouteWeights};
 
 /// Time that the solves of one plan may take unless its caller has less.
@@ -65,7 +67,7 @@ pub struct Optimiser {
 ///
 /// Deterministic: the same arguments, in whatever order they are listed, give the same plan.
 /// Errors: [`PlanError`]; never for lack of capacity. A plan that is returned has passed
-/// [`crate::plan::verify::check`].
+/// [`crate::plan::verify`].
 pub fn plan(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
     Optimiser::new(BUDGET).plan(fleet, inputs, held)
 }
@@ -95,10 +97,7 @@ fn filled(
     problems.iter_mut().for_each(share_shed);
     let components: Vec<_> =
         problems.into_iter().map(|problem| Component { round: fill(&problem), problem, rounds: 0 }).collect();
-    let mut plan = assemble(fleet, inputs, &components);
-    plan.is_greedy = true;
-    let evaluation = check::legal(fleet, inputs, &plan.weights())?;
-    Ok(with_evaluation(plan, &evaluation))
+    Ok(Plan { is_greedy: true, ..assemble(fleet, inputs, &components)? })
 }
 
 impl Optimiser {
@@ -118,7 +117,7 @@ impl Optimiser {
         inputs.validate(fleet)?;
         // Weights that break a rule have to be left, however much moves.
         let limit_frac = held
-            .filter(|held| check::legal(fleet, inputs, held).is_ok() && held.iter().all(|route| route.shed_frac == 0.0))
+            .filter(|held| verify::legal(fleet, inputs, held).is_ok() && held.iter().all(|route| route.shed_frac == 0.0))
             .map(|_| inputs.move_limit_frac);
         self.rest.observe(held);
         let mut problems = Problem::new(fleet, inputs, held, &self.rest).components();
@@ -131,11 +130,9 @@ impl Optimiser {
         if Load::has_one_mix(fleet) && gap.frac() > MAX_GAP_FRAC && gap.excess > left {
             return Err(Violation::Gap { found: gap.frac(), allowed: MAX_GAP_FRAC }.into());
         }
-        let mut plan = assemble(fleet, inputs, &components);
-        let weights = plan.weights();
-        plan.turn = self.rest.turn(&weights);
-        let evaluation = check::legal(fleet, inputs, &weights)?;
-        Ok(with_evaluation(plan, &evaluation))
+        let mut plan = assemble(fleet, inputs, &components)?;
+        plan.turn = self.rest.turn(plan.legal.routes());
+        Ok(plan)
     }
 }
 
@@ -286,13 +283,13 @@ fn relinearise(
 /// Solves, and checks what the solver says; an iterate that fails is given one cold start.
 fn solve_checked(solver: &mut Solver, budget_s: f64) -> Result<(Solution, Kkt), PlanError> {
     if let Ok(solution) = solver.solve()
-        && let Ok(kkt) = check::kkt(solver.program(), &solution)
+        && let Ok(kkt) = certificate::kkt(solver.program(), &solution)
     {
         return Ok((solution, kkt));
     }
     *solver = Solver::whole(solver.program().clone(), budget_s)?;
     let solution = solver.solve()?;
-    let kkt = check::kkt(solver.program(), &solution)?;
+    let kkt = certificate::kkt(solver.program(), &solution)?;
     Ok((solution, kkt))
 }
 
@@ -307,7 +304,7 @@ fn round(problem: &Problem<'_>, linearization: &Linearization, solution: &Soluti
         iterate.pool_price_ms[at] + own.mix[at].beyond(linearization.mix[at]).cost(ttft_ms, tbot_ms)
     };
     let prices: Vec<f64> = (0..problem.pools.len()).map(shifted).collect();
-    let gap = check::gap(problem, &own, &iterate, &prices);
+    let gap = certificate::gap(problem, &own, &iterate, &prices);
     Round::of(problem, linearization.clone(), iterate, kkt, gap)
 }
 

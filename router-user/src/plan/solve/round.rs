@@ -6,7 +6,8 @@ use crate::plan::inputs::InputError;
 use crate::plan::problem::formulation::Problem;
 use crate::plan::problem::linearization::{Iterate, Linearization};
 use crate::plan::solve::highs::SolveError;
-use crate::plan::verify::check::{Gap, Kkt, Violation};
+use crate::plan::verify::Violation;
+use crate::plan::verify::certificate::{Gap, Kkt};
 
 /// Gap at which the rounds end: small enough that prices agree with the slopes of the true curves
 /// to a tenth of a millisecond.

@@ -1,154 +1,24 @@
-//! Is this plan legal, and how good is it? Plain arithmetic that shares no code with the solver.
+//! How good is a plan? Plain arithmetic that shares no code with the solver.
 //!
-//! Three questions, from the outside in: do weights obey the rules ([`legal`]), does an iterate
-//! solve its linear program ([`kkt`]), and how far is it from the best on the true curves
-//! ([`gap_frac`])?
-
-use thiserror::Error;
-
-use crate::model::{ClassId, ClusterId, EngineId, Fleet};
+//! [`kkt`] checks that an iterate solves its linear program; [`gap`] bounds how far it is from the
+//! best on the true curves.
 
 use crate::plan::problem::formulation::{Demand, Problem};
 use crate::plan::problem::linearization::{Iterate, Linearization};
 use crate::plan::problem::lp::LinearProgram;
 use crate::plan::solve::highs::Solution;
-use crate::plan::{Evaluation, Inputs, NEGLIGIBLE_RPS, RouteWeights, evaluate};
-
-/// Demand that may be unaccounted for, in requests/s, and the same as a share of an amount.
-const AMOUNT_TOLERANCE: f64 = 1e-6;
-
-/// Error of a sum of weights.
-const WEIGHT_TOLERANCE: f64 = 1e-9;
+use crate::plan::verify::legality::AMOUNT_TOLERANCE;
+use crate::plan::verify::violation::Violation;
 
 /// Wrong sign a reduced cost may have, as a share of the largest price: ten times the solver's own
 /// tolerance.
 const PRICE_TOLERANCE: f64 = 1e-6;
-
-/// Why weights are not legal, or an iterate is not optimal.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum Violation {
-    #[error("class {class:?} of cluster {cluster:?} has {found} routes, wanted one")]
-    Routes { cluster: String, class: String, found: usize },
-    #[error("class {class:?} of cluster {cluster:?} sheds a share of {found}, wanted one in [0, 1]")]
-    Shed { cluster: String, class: String, found: f64 },
-    #[error("class {class:?} of cluster {cluster:?} gives engine {engine:?} weight {found}, wanted a finite number >= 0")]
-    Weight { cluster: String, class: String, engine: String, found: f64 },
-    #[error("class {class:?} of cluster {cluster:?} has weights that sum to {found}, wanted 1")]
-    Sum { cluster: String, class: String, found: f64 },
-    #[error("class {class:?} of cluster {cluster:?} serves {found} requests/s with no engine, wanted all of them shed")]
-    Unrouted { cluster: String, class: String, found: f64 },
-    #[error("class {class:?} of cluster {cluster:?} uses engine {engine:?}, which {why}")]
-    Ineligible { cluster: String, class: String, engine: String, why: String },
-    #[error("class {class:?} of cluster {cluster:?} uses engine {engine:?}, which has no ready replica")]
-    NotReady { cluster: String, class: String, engine: String },
-    #[error("class {class:?} of cluster {cluster:?} gives engine {engine:?} weight {found}, wanted {pinned} as pinned")]
-    Pin { cluster: String, class: String, engine: String, found: f64, pinned: f64 },
-    #[error("engine {engine:?} gets {found} requests/s, wanted at most {allowed}")]
-    Capacity { engine: String, found: f64, allowed: f64 },
-    #[error(
-        "engine {engine:?} gets requests whose KV caches take {found} of its memory, in units of load, wanted at most {allowed}"
-    )]
-    Memory { engine: String, found: f64, allowed: f64 },
-    #[error("a row or bound of the program is missed by {found} requests/s, wanted at most {allowed}")]
-    Residual { found: f64, allowed: f64 },
-    #[error("a reduced cost has the wrong sign by {found} ms, wanted at most {allowed}: the iterate is not optimal")]
-    ReducedCost { found: f64, allowed: f64 },
-    #[error("the plan may cost {found} more than the best, as a share, wanted at most {allowed}")]
-    Gap { found: f64, allowed: f64 },
-}
 
 /// How exactly an iterate solves its linear program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kkt {
     pub(crate) residual_rps: f64,
     pub(crate) reduced_cost_ms: f64,
-}
-
-/// Whether `weights` obey every rule of `fleet` for `inputs`: one route for each (cluster, class),
-/// weights that sum to 1, only eligible and ready engines, pins as they were set, and no engine
-/// above its capacity or memory but by its pins.
-///
-/// Returns the evaluation it needed anyway. Errors: the first [`Violation`] found.
-pub fn legal(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Result<Evaluation, Violation> {
-    let mut seen = vec![0_usize; fleet.clusters.len() * fleet.classes.len()];
-    let at = |cluster: ClusterId, class: ClassId| cluster.index() * fleet.classes.len() + class.index();
-    for route in weights {
-        seen[at(route.cluster, route.class)] += 1;
-        route_is_legal(fleet, inputs, route)?;
-    }
-    for cluster in fleet.cluster_ids() {
-        for class in fleet.class_ids() {
-            let found = seen[at(cluster, class)];
-            if found != 1 {
-                let (cluster, class) = names(fleet, cluster, class);
-                return Err(Violation::Routes { cluster, class, found });
-            }
-        }
-    }
-    let evaluation = evaluate(fleet, inputs, weights);
-    let mut pinned_rps = vec![(0.0, 0.0); fleet.engines.len()];
-    for pin in &inputs.pins {
-        for (engine, share) in pin.shares() {
-            let (rps, class) = (share * inputs.demand(pin.cluster, pin.class), &fleet.classes[pin.class.index()]);
-            let (load, memory) = &mut pinned_rps[engine.index()];
-            *load += rps * class.work;
-            *memory += rps * fleet.profile_of(engine).memory(class).unwrap_or(0.0);
-        }
-    }
-    // Each route may bring an amount of requests that is none.
-    let memory = fleet.profiles.iter().flat_map(|profile| fleet.classes.iter().filter_map(|class| profile.memory(class)));
-    let heaviest = fleet.classes.iter().map(|class| class.work).chain(memory).fold(1.0, f64::max);
-    let negligible = NEGLIGIBLE_RPS * heaviest * seen.len() as f64;
-    for (engine, (pinned, pinned_memory)) in fleet.engine_ids().zip(pinned_rps) {
-        let load = &evaluation.engines[engine.index()];
-        let allowed = load.capacity_rps.max(pinned);
-        if load.load_rps > allowed * (1.0 + AMOUNT_TOLERANCE) + negligible {
-            return Err(Violation::Capacity { engine: engine_name(fleet, engine), found: load.load_rps, allowed });
-        }
-        let allowed = load.capacity_rps.max(pinned_memory);
-        if load.memory_rps > allowed * (1.0 + AMOUNT_TOLERANCE) + negligible {
-            return Err(Violation::Memory { engine: engine_name(fleet, engine), found: load.memory_rps, allowed });
-        }
-    }
-    Ok(evaluation)
-}
-
-fn route_is_legal(fleet: &Fleet, inputs: &Inputs, route: &RouteWeights) -> Result<(), Violation> {
-    let (cluster, class) = names(fleet, route.cluster, route.class);
-    if !(0.0..=1.0).contains(&route.shed_frac) {
-        return Err(Violation::Shed { cluster, class, found: route.shed_frac });
-    }
-    let pin = inputs.pin(route.cluster, route.class);
-    for &(engine, found) in &route.weights {
-        let name = engine_name(fleet, engine);
-        if !(found.is_finite() && found >= 0.0) {
-            return Err(Violation::Weight { cluster, class, engine: name, found });
-        }
-        if let Some(why) = inputs.ineligible(fleet, route.cluster, route.class, engine) {
-            return Err(Violation::Ineligible { cluster, class, engine: name, why: why.to_string() });
-        }
-        if inputs.ready[engine.index()] == 0 && found > 0.0 && pin.is_none() {
-            return Err(Violation::NotReady { cluster, class, engine: name });
-        }
-    }
-    for (engine, pinned) in pin.into_iter().flat_map(|pin| pin.shares()) {
-        let found = route.weight(engine);
-        if (found - pinned).abs() > AMOUNT_TOLERANCE {
-            return Err(Violation::Pin { cluster, class, engine: engine_name(fleet, engine), found, pinned });
-        }
-    }
-    let served = inputs.demand(route.cluster, route.class) * (1.0 - route.shed_frac);
-    if route.weights.is_empty() {
-        if served > NEGLIGIBLE_RPS {
-            return Err(Violation::Unrouted { cluster, class, found: served });
-        }
-        return Ok(());
-    }
-    let found: f64 = route.weights.iter().map(|&(_, weight)| weight).sum();
-    if (found - 1.0).abs() > WEIGHT_TOLERANCE * (1.0 + route.weights.len() as f64) {
-        return Err(Violation::Sum { cluster, class, found });
-    }
-    Ok(())
 }
 
 /// Checks feasibility, dual feasibility and complementary slackness of `solution`: together they
@@ -299,14 +169,6 @@ pub(crate) fn gap(problem: &Problem<'_>, linearization: &Linearization, iterate:
     }
     let moved = problem.move_cost(iterate);
     Gap { excess: latency + moved + shed_cost - bound, base_excess: latency + shed_cost - base_bound, latency: latency + moved }
-}
-
-fn names(fleet: &Fleet, cluster: ClusterId, class: ClassId) -> (String, String) {
-    (fleet.clusters[cluster.index()].name.clone(), fleet.classes[class.index()].name.clone())
-}
-
-fn engine_name(fleet: &Fleet, engine: EngineId) -> String {
-    fleet.engines[engine.index()].name.clone()
 }
 
 #[cfg(test)]
