@@ -8,8 +8,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::args::{Cli, Command, KernelCommand, ProfileCommand};
+use cli::args::{Cli, Command, KernelCommand};
 use cli::print::with_causes;
+use cli::profile_args::ProfileCommand;
 use cli::usage::UsageError;
 use cli::{docs, offline, profile, query, record};
 

@@ -8,8 +8,8 @@ use router_user::clock::unix_ms;
 use router_user::fit::{self, Iterations, Options, Plot, Samples, Workload, profile_text};
 use router_user::model::Profile;
 
-use super::args::{ProfileDerive, ProfileFit, ProfileOutput};
 use super::print::print;
+use super::profile_args::{ProfileDerive, ProfileFit, ProfileOutput};
 use super::usage::UsageError;
 
 /// Earliest Unix time, in seconds, that a recording can have: 2001-09-09. Smaller numbers count

@@ -7,8 +7,9 @@ use router_user::control::PinRequest;
 use router_user::publish::Generation;
 use serde::Serialize;
 
-use super::args::{Ask, Explain, Socket, Weights, WeightsCommand};
+use super::args::{Ask, Explain, Weights, WeightsCommand};
 use super::print::print;
+use super::socket::Socket;
 
 pub(crate) async fn status(ask: Ask) -> anyhow::Result<()> {
     let status = AdminClient::new(&ask.socket.path).status().await?;

@@ -13,15 +13,16 @@ use router_user::fit::{HEADER, Moment, Recording, Tokens};
 use router_user::probe::Timings;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::args::ProfileRecord;
 use super::print::print;
+use super::profile_args::ProfileRecord;
 use super::usage::UsageError;
 
 /// Time between two questions to the running ilb: it reads engines no more often than that.
 const POLL: Duration = Duration::from_millis(500);
 /// Polls within which a control plane that has just started must know its engines.
 const FIRST_POLLS: u32 = 20;
-/// Failed polls in a row after which the running ilb counts as gone: a minute, longer than a restart.
+/// Failed polls in a row after which the running ilb counts as gone: a minute, longer than a
+/// restart.
 const FAILURES: u32 = 120;
 
 pub(crate) async fn record(args: ProfileRecord) -> anyhow::Result<()> {

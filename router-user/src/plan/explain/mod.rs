@@ -3,4 +3,5 @@
 pub mod report;
 pub mod shed;
 pub(crate) mod text;
+mod types;
 pub mod weights;
