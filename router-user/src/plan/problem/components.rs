@@ -1,10 +1,9 @@
-//! Components: parts of a problem that share no pool and no detour budget, so that each can be
-//! solved alone.
+//! Connected components: parts of a problem that share no pool and no detour budget. Each is solved
+//! on its own.
 
 use crate::plan::problem::formulation::{Demand, Edge, Problem};
 
-/// Sets of pools that grow together (union-find with path halving). The smallest pool stands for
-/// its set.
+/// Disjoint sets of pools (union-find with path halving). The smallest index of a set is its root.
 #[derive(Debug)]
 struct Sets(Vec<usize>);
 
@@ -21,7 +20,7 @@ impl Sets {
         at
     }
 
-    /// Joins the sets of `pool` and of the first pool that `link` has seen.
+    /// Merges the set of `pool` with the set of the pool in `link`; an empty `link` takes `pool`.
     fn join(&mut self, link: &mut Option<usize>, pool: usize) {
         let first = *link.get_or_insert(pool);
         let (a, b) = (self.find(first), self.find(pool));
@@ -29,13 +28,14 @@ impl Sets {
     }
 }
 
-/// The part that each pool belongs to.
+/// Which part each pool and each demand belongs to.
 #[derive(Debug)]
 struct Parts {
     part_of_pool: Vec<usize>,
     /// A pool that each demand has an edge to; `None` for a demand without edges.
     pool_of_demand: Vec<Option<usize>>,
-    /// Parts that have edges. One more takes pools without demand and demands without a pool.
+    /// Number of parts with edges. One part more, the last, takes the pools without edges and the
+    /// demands without edges.
     count: usize,
 }
 
@@ -71,10 +71,10 @@ impl Parts {
 }
 
 impl Problem<'_> {
-    /// The problem as the independent problems it consists of.
+    /// Splits the problem into its independent parts.
     ///
-    /// Shape: each demand and each pool is in exactly one of them, in the order it has here. What
-    /// no edge touches comes last.
+    /// Shape: each demand and each pool is in exactly one part; within a part the order is that of
+    /// `self`. Pools and demands without edges form the last part.
     pub(crate) fn components(self) -> Vec<Self> {
         let parts_of = Parts::of(&self);
         let empty = || Self {

@@ -1,12 +1,13 @@
-//! Weights that have just moved are left alone for a while. Pure.
+//! Cooldown (hysteresis): a route whose weights have just moved pays a higher price for moving
+//! again. Pure.
 //!
-//! Demand wanders and comes back, and a plan that follows it there and back moves the same
-//! conversations twice for nothing: two prefills, and weights that nobody can read. So a (cluster,
-//! class) that has just moved rests: for the next plans its requests pay a multiple of the price of
-//! moving. It is a price like every other, in ms, so that what is worth more moves all the same,
-//! and nothing that has to move is kept from it. Where a plan would nevertheless turn a weight back
-//! that has just moved, it says so, and the planner asks more of it. What is remembered is lost
-//! with the process; then a weight may once turn round early.
+//! Demand fluctuates. A plan that follows every fluctuation moves the same conversations there and
+//! back: two prefills for no gain, and weights that nobody can read. So a route (cluster, class)
+//! whose weights have moved is in cooldown for the next plans, and its move price is multiplied.
+//! The price is in ms like every other, so a gain above it still moves the weights, and a forced
+//! move is never prevented. A plan that would nevertheless reverse a recent move reports a
+//! [`Reversal`], and the publish gate demands a larger gain for it. The state lives in memory only:
+//! after a restart a weight may reverse early once.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,74 +15,77 @@ use crate::model::{ClassId, ClusterId, EngineId};
 
 use crate::plan::RouteWeights;
 
-/// Plans for which a route rests: about as long as a deviation of demand lasts.
-const REST_PLANS: u8 = 10;
+/// Length of a cooldown, in plans: about as long as a deviation of demand lasts.
+const COOLDOWN_PLANS: u8 = 10;
 
-/// Times the price of moving that requests of a route pay which rests: most of what noise of demand
-/// is worth is less, and what follows from a loss of engines is more. docs/model.md, section 8, has
-/// what it does.
-const REST_FACTOR: f64 = 50.0;
+/// Factor on the move price of a route in cooldown. It exceeds most of the gain that noise of
+/// demand offers, and stays below the gain after a loss of engines: docs/model.md, section 8, has
+/// the measurements.
+const COOLDOWN_FACTOR: f64 = 50.0;
 
-/// Change of a weight that counts as a move: half of what anybody would call a change of direction.
+/// Smallest change of a weight, as a fraction of the route, that starts a cooldown: half of
+/// [`REVERSAL_FRAC`], so that every change that can be reversed also starts one.
 const MOVE_FRAC: f64 = 0.005;
 
-/// Change of a weight that is a change of direction if it goes back.
-const TURN_FRAC: f64 = 0.01;
+/// Smallest change of a weight, as a fraction of the route, that counts for a reversal, both in the
+/// first direction and back: smaller changes move too few conversations to matter.
+const REVERSAL_FRAC: f64 = 0.01;
 
-/// A weight that a plan would turn back although it went the other way within the last
-/// [`REST_PLANS`] plans.
+/// A change of a weight against a change in the opposite direction within the last [`COOLDOWN_PLANS`]
+/// plans.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reversal {
     pub cluster: ClusterId,
     pub class: ClassId,
     pub engine: EngineId,
-    /// What the plan would change the weight by.
+    /// Signed change of the weight that the plan proposes.
     pub by: f64,
 }
 
-/// What rests, seen in the weights in force from plan to plan.
+/// Routes in cooldown and recent moves, derived from the active weights at each plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cooldown {
     held: Vec<RouteWeights>,
-    /// What was in force before it.
+    /// Active weights before `held`.
     before: Vec<RouteWeights>,
-    /// Plans left of each route that rests.
+    /// Remaining plans of each route in cooldown.
     left: BTreeMap<(ClusterId, ClassId), u8>,
-    /// Changes of weights by more than [`TURN_FRAC`] in the last plans.
+    /// Changes larger than [`REVERSAL_FRAC`], one map per plan, newest last, at most [`COOLDOWN_PLANS`]
+    /// maps.
     moves: VecDeque<BTreeMap<(ClusterId, ClassId, EngineId), f64>>,
 }
 
 impl Cooldown {
-    /// One more plan is to be made, from the `held` weights.
+    /// Advances by one plan; `held` are the weights that are active when it starts.
     pub(crate) fn observe(&mut self, held: Option<&[RouteWeights]>) {
         self.left.retain(|_, left| {
             *left -= 1;
             *left > 0
         });
         let held = held.unwrap_or_default();
-        if self.moves.len() >= usize::from(REST_PLANS) {
+        if self.moves.len() >= usize::from(COOLDOWN_PLANS) {
             self.moves.pop_front();
         }
         self.moves.push_back(BTreeMap::new());
         if self.held == held {
             return;
         }
-        // A move that was undone as a whole, as when a trial fails or an operator goes back, was
-        // none.
+        // A move that was undone as a whole does not count: a trial failed, or an operator went
+        // back.
         let is_undone = self.before == held;
         let before: BTreeMap<_, &RouteWeights> = self.held.iter().map(|route| ((route.cluster, route.class), route)).collect();
         let mut moves = BTreeMap::new();
         for route in held {
             let id = (route.cluster, route.class);
             if let Some(before) = before.get(&id) {
-                let large = before.changes_to(route).filter(|(_, by)| by.abs() > TURN_FRAC);
+                let large = before.changes_to(route).filter(|(_, by)| by.abs() > REVERSAL_FRAC);
                 moves.extend(large.map(|(engine, by)| ((route.cluster, route.class, engine), by)));
             }
             if before.get(&id).is_some_and(|before| largest_change(before, route) > MOVE_FRAC) {
                 if is_undone {
                     self.left.remove(&id);
                 } else {
-                    self.left.insert(id, REST_PLANS);
+                    self.left.insert(id, COOLDOWN_PLANS);
                 }
             }
         }
@@ -93,8 +97,8 @@ impl Cooldown {
         self.before = std::mem::replace(&mut self.held, held.to_vec());
     }
 
-    /// The largest change of direction that `next` would make of the weights in force; `None` if it
-    /// makes none.
+    /// The largest reversal that `next` would make of the active weights; `None` if it makes no
+    /// reversal.
     pub(crate) fn turn(&self, next: &[RouteWeights]) -> Option<Reversal> {
         if self.moves.iter().all(BTreeMap::is_empty) {
             return None;
@@ -102,7 +106,8 @@ impl Cooldown {
         let before: BTreeMap<_, &RouteWeights> = self.held.iter().map(|route| ((route.cluster, route.class), route)).collect();
         let turns = next.iter().flat_map(|route| {
             let before = before.get(&(route.cluster, route.class)).copied();
-            let changes = before.into_iter().flat_map(|before| before.changes_to(route)).filter(|(_, by)| by.abs() > TURN_FRAC);
+            let changes =
+                before.into_iter().flat_map(|before| before.changes_to(route)).filter(|(_, by)| by.abs() > REVERSAL_FRAC);
             let back = changes.filter(|&(engine, by)| {
                 let key = (route.cluster, route.class, engine);
                 self.moves.iter().any(|moves| moves.get(&key).is_some_and(|before| before.signum() != by.signum()))
@@ -112,14 +117,14 @@ impl Cooldown {
         turns.max_by(|a, b| a.by.abs().total_cmp(&b.by.abs()))
     }
 
-    /// By how much the price of moving a route is multiplied.
+    /// Factor on the move price of a route: 1 outside a cooldown.
     pub(crate) fn factor(&self, cluster: ClusterId, class: ClassId) -> f64 {
-        if self.left.contains_key(&(cluster, class)) { REST_FACTOR } else { 1.0 }
+        if self.left.contains_key(&(cluster, class)) { COOLDOWN_FACTOR } else { 1.0 }
     }
 }
 
-/// Largest change of a weight between two routes of one (cluster, class), as a share of what is
-/// served.
+/// Largest absolute change of a weight between two versions of one route, as a fraction of its
+/// served requests.
 fn largest_change(old: &RouteWeights, new: &RouteWeights) -> f64 {
     old.changes_to(new).map(|(_, by)| by.abs()).fold(0.0, f64::max)
 }
@@ -143,9 +148,9 @@ mod tests {
         rest.observe(None);
         rest.observe(Some(&before));
         assert_eq!(factors(&rest), [1.0, 1.0], "what is first in force has not moved");
-        for nth in 0..REST_PLANS {
+        for nth in 0..COOLDOWN_PLANS {
             rest.observe(Some(&after));
-            assert_eq!(factors(&rest), [REST_FACTOR, 1.0], "plan {nth} after the move");
+            assert_eq!(factors(&rest), [COOLDOWN_FACTOR, 1.0], "plan {nth} after the move");
         }
         rest.observe(Some(&after));
         assert_eq!(factors(&rest), [1.0, 1.0]);
@@ -169,7 +174,7 @@ mod tests {
         assert_eq!(rest.turn(&[route(0.525)]), None, "too little to be seen");
         let turn = rest.turn(&[route(0.51)]).expect("back");
         assert!((turn.by.abs() - 0.02).abs() < 1e-9, "{turn:?}");
-        for _ in 1..REST_PLANS {
+        for _ in 1..COOLDOWN_PLANS {
             rest.observe(Some(&[route(0.53)]));
             assert!(rest.turn(&[route(0.51)]).is_some());
         }

@@ -1,8 +1,9 @@
-//! The fleet and its inputs as demands, pools and what may flow between them. Pure: it knows no
-//! solver.
+//! Problem formulation: the fleet and its inputs as demands, pools, and edges between them. Pure
+//! and independent of the solver.
 //!
-//! docs/model.md, section 3. Everything is laid out in the order of names, never of indices, so
-//! that neither the order of a file nor a new entry in it decides between equal plans.
+//! docs/model.md, section 3. Demands, pools and edges are in the order of names, never of indices.
+//! So neither the order of the configuration file nor a new entry in it decides between equal
+//! plans.
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
@@ -11,56 +12,58 @@ use crate::plan::problem::cooldown::Cooldown;
 use crate::plan::problem::pools::{Pool, pools};
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, RouteWeights};
 
-/// Largest cost, in ms, that the order of names adds to a flow: far below any latency, so that it
-/// only decides between equals.
+/// Largest tie-break cost of an edge, in ms. It is far below any latency, so it decides only
+/// between plans of equal latency.
 const TIE_MS: f64 = 1e-3;
 
-/// A (cluster, class) with demand that the program distributes.
+/// A route (cluster, class) with demand that the linear program distributes.
 #[derive(Clone, Debug)]
 pub(crate) struct Demand {
     pub(crate) cluster: ClusterId,
     pub(crate) class: ClassId,
     pub(crate) rps: f64,
-    /// What one of its requests is to an engine.
+    /// Load that one request puts on an engine.
     pub(crate) request: Load,
-    /// Part of it that no plan can serve, decided before the program.
+    /// Shed that is decided before the program is solved, because no plan can serve it; in
+    /// requests/s.
     pub(crate) shed_rps: f64,
     pub(crate) shed_price_ms: f64,
-    /// Most that the program may shed beyond that, in requests/s; infinite unless it is known what
-    /// can be served.
+    /// Upper bound on the shed that the program may add to `shed_rps`, in requests/s. It is
+    /// infinite until `memory_limits` has determined what can be served.
     pub(crate) shed_most_rps: f64,
-    /// 0 is served first.
+    /// Priority of the class: 0 is served first.
     pub(crate) priority: u8,
     /// Index into [`Problem::budgets`].
     pub(crate) budget: Option<usize>,
-    /// Whether it has weights already, from which moving has a price.
+    /// Whether the route has active weights: moving away from them has a price.
     pub(crate) is_held: bool,
 }
 
-/// A flow the program may choose: a demand to an eligible, ready pool.
+/// A flow variable of the program: requests of a demand to an eligible, ready pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
     /// Index into [`Problem::demands`].
     pub(crate) demand: usize,
     /// Index into [`Problem::pools`].
     pub(crate) pool: usize,
-    /// Round-trip time, in ms, and what it and the tie-break cost.
+    /// Round-trip time, and the cost of one request for it including the tie-break; both in ms.
     pub(crate) rtt_ms: f64,
     pub(crate) cost_ms: f64,
-    /// What the held weights would send here of the present demand, in requests/s.
+    /// Part of the current demand that the active weights send here, in requests/s.
     pub(crate) kept_rps: f64,
-    /// Price of each request/s beyond that, in ms.
+    /// Price of a request beyond `kept_rps`, in ms.
     pub(crate) move_ms: f64,
-    /// Kept at 0: the demand had a sliver, and is held to its other pools.
+    /// Whether pruning fixes the flow at 0: the demand has a negligible share, and uses its other
+    /// pools only.
     pub(crate) is_pruned: bool,
 }
 
-/// The mean round-trip time that a cluster's planned traffic is to stay within.
+/// Detour budget: upper bound on the mean round-trip time of a cluster's planned traffic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub(crate) cluster: ClusterId,
     pub(crate) mean_ms: f64,
-    /// By how much it has to be exceeded, in requests/s x budgets: 0 unless it cannot be kept.
+    /// Allowed excess, in requests/s x budgets; 0 unless no plan keeps the budget.
     pub(crate) excess: f64,
 }
 
@@ -69,16 +72,16 @@ pub(crate) struct Problem<'a> {
     pub(crate) demands: Vec<Demand>,
     pub(crate) edges: Vec<Edge>,
     pub(crate) pools: Vec<Pool<'a>>,
-    /// No price that latency alone makes is above this, in ms per unit of work.
+    /// Upper bound on every price that latency alone causes, in ms per unit of work.
     pub(crate) price_limit_ms: f64,
     pub(crate) budgets: Vec<Budget>,
-    /// Requests/s that may go elsewhere than before; `None` where movement has a price only.
+    /// Upper bound on moved requests/s; `None` where only the move price limits movement.
     pub(crate) move_limit_rps: Option<f64>,
 }
 
 impl<'a> Problem<'a> {
-    /// The problem of the whole fleet. Requests that stay where the `held` weights send them pay no
-    /// price of moving.
+    /// Builds the problem of the whole fleet. Requests that stay where the `held` weights send them
+    /// pay no move price.
     pub(crate) fn new(fleet: &'a Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, cooldown: &Cooldown) -> Self {
         let pools = pools(fleet, inputs, &pinned(fleet, inputs));
         let held = Held::new(fleet, &pools, held);
@@ -125,7 +128,8 @@ impl<'a> Problem<'a> {
         problem
     }
 
-    /// Adds the edges of the demand that is pushed next: to each usable pool that is near enough.
+    /// Adds the edges of the demand that the caller pushes next: one to each usable pool within the
+    /// round-trip cap of its class.
     fn push_edges(
         &mut self,
         (fleet, inputs): (&Fleet, &Inputs),
@@ -153,16 +157,17 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Prices shed so high that capacity alone forces it, and the more the earlier a class is
-    /// served.
+    /// Sets the shed prices: so high that only lack of capacity causes shed, and higher for classes
+    /// that are served earlier.
     ///
-    /// In units of work: serving one more can at worst push flows along a chain of engines that
-    /// visits each demand and each engine once, and ends where there is room; no such chain costs
-    /// more than the limit. So a price above it never sheds early, and as large a difference
-    /// between priorities never sheds the wrong one: the exact penalty of docs/model.md, section 4.
+    /// In units of work: to serve one more unit, the worst case shifts flows along a chain of
+    /// engines that visits each demand and each engine once and ends at an engine with room. No
+    /// such chain costs more than `price_limit_ms`. So a shed price above that limit never sheds
+    /// early, and the same distance between priorities never sheds the wrong priority: the exact
+    /// penalty of docs/model.md, section 4.
     fn price_shed(&mut self) {
         let links = self.demands.len().min(self.pools.len()) as f64;
-        // Pinned requests are not in the program, but slowing them down is part of what it pays.
+        // Pinned requests are no variables of the program, but their slowdown is part of the cost.
         let pinned = self.pools.iter().filter_map(|pool| pool.pinned.mix());
         let mixes: Vec<Load> = self.demands.iter().filter_map(|demand| demand.request.mix()).chain(pinned).collect();
         let bound = |pick: fn(f64, f64) -> f64| {
@@ -188,7 +193,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Lets budgets be exceeded as far as the held weights do: what may not be moved may stay.
+    /// Raises the allowed excess of each budget to the excess of the held weights: flows that may
+    /// not move may stay.
     pub(crate) fn admit_held(&mut self) {
         let mut excess = vec![0.0; self.budgets.len()];
         for edge in &self.edges {
@@ -202,7 +208,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// The held weights, by route.
+/// The held weights, indexed by route.
 struct Held<'r> {
     routes: Vec<Option<&'r RouteWeights>>,
     classes: usize,
@@ -224,8 +230,8 @@ impl<'r> Held<'r> {
         Self { routes, classes, pool_of, pools: pools.len() }
     }
 
-    /// What the held weights send of `rps` to each pool, in requests/s; `None` for a route without
-    /// held weights.
+    /// Splits `rps` over the pools as the held weights do, in requests/s; `None` for a route
+    /// without held weights.
     fn kept_rps(&self, cluster: ClusterId, class: ClassId, rps: f64) -> Option<Vec<f64>> {
         let route = self.routes[cluster.index() * self.classes + class.index()]?;
         let mut kept = vec![0.0; self.pools];
@@ -236,8 +242,8 @@ impl<'r> Held<'r> {
     }
 }
 
-/// The ready pools that may serve each class, distance apart. Members of a pool are alike, so one
-/// stands for all.
+/// Ready pools that are eligible for each class, round-trip caps aside. Members of a pool are
+/// alike, so the first member stands for all.
 fn usable_pools(fleet: &Fleet, pools: &[Pool<'_>]) -> Vec<Vec<usize>> {
     let of_class = |class: ClassId| {
         let usable = |&at: &usize| pools[at].cost.is_ready() && fleet.ineligible(class, pools[at].first()).is_none();
@@ -246,7 +252,7 @@ fn usable_pools(fleet: &Fleet, pools: &[Pool<'_>]) -> Vec<Vec<usize>> {
     fleet.class_ids().map(of_class).collect()
 }
 
-/// What pins put on each engine, and the memory it takes; fleet order.
+/// Load of the pins on each engine, and its KV memory; in fleet order.
 fn pinned(fleet: &Fleet, inputs: &Inputs) -> Vec<(Load, f64)> {
     let mut pinned = vec![(Load::default(), 0.0); fleet.engines.len()];
     let mut pins: Vec<_> = inputs.pins.iter().collect();

@@ -1,60 +1,62 @@
-//! Where a problem is linearised, and points on its true curves. Pure.
+//! Linearization of a problem, and the evaluation of iterates on its true curves. Pure.
 
 use crate::plan::NEGLIGIBLE_RPS;
 use crate::plan::load::Load;
 use crate::plan::problem::formulation::{Edge, Problem};
 
-/// Steps that are tried towards a new solution.
+/// Step lengths of the line search towards a new solution, as fractions of the way. Halving reaches
+/// 1/64 in few evaluations; 3/4 refines the range above one half.
 const STEPS: [f64; 8] = [1.0, 0.75, 0.5, 0.25, 0.125, 0.0625, 0.031_25, 0.015_625];
 
-/// Half-width of the first refined breakpoints around the load that held weights make, as a share
-/// of capacity: a few times what demand changes between two plans.
+/// Half-width of the first refined breakpoints around the load of held weights, as a fraction of
+/// the pool's reach: a few times the change of demand between two plans.
 const HELD_WIDTH_FRAC: f64 = 0.02;
 
-/// Least half-width of refined breakpoints, as a share of what can come to a pool: a part in 10^5,
-/// to which profiles are never known.
+/// Smallest half-width of refined breakpoints, as a fraction of the pool's reach. Profiles are
+/// never known to one part in 10^5, so finer breakpoints gain nothing.
 const FINEST_FRAC: f64 = 1e-5;
 
-/// The same in units of the program: ten times the solver's tolerance for a bound.
+/// Smallest half-width of refined breakpoints, in units of the program: ten times the solver's
+/// tolerance for a bound. The larger of the two limits holds.
 const FINEST_UNITS: f64 = 1e-6;
 
-/// Where the program is linearised: one entry per pool.
+/// The point at which the program is linearised: one entry per pool in each field.
 #[derive(Clone, Debug)]
 pub(crate) struct Linearization {
-    /// What a unit of the pool's work consists of.
+    /// Composition of one unit of the pool's work.
     pub(crate) mix: Vec<Load>,
-    /// TTFT and TBOT, in ms, at which a class's difference from that mix is priced.
+    /// TTFT and TBOT, in ms, that price the difference between a class and that mix.
     pub(crate) times_ms: Vec<(f64, f64)>,
-    /// Centre and half-width of the refined breakpoints, in requests/s.
+    /// Centre and half-width of the refined breakpoints, in requests/s of the profile.
     pub(crate) focus: Vec<(f64, f64)>,
-    /// Most work that can come to each pool: its capacity, or everything that may flow there if
-    /// that is less.
+    /// Upper bound on the work of each pool: its capacity, or all the demand that may flow there if
+    /// that is less; in requests/s of the profile.
     reach_rps: Vec<f64>,
 }
 
-/// A solution in the fleet's terms.
+/// A primal and dual solution in the fleet's terms. Prices are duals.
 #[derive(Clone, Debug)]
 pub(crate) struct Iterate {
-    /// Requests/s of each edge.
+    /// Flow of each edge, in requests/s.
     pub(crate) flow_rps: Vec<f64>,
-    /// Requests/s shed of each demand.
+    /// Shed of each demand, in requests/s.
     pub(crate) shed_rps: Vec<f64>,
     /// Marginal cost of each demand, in ms.
     pub(crate) demand_price_ms: Vec<f64>,
     /// Marginal cost of load on each pool, in ms, per unit of work of the linearization's mix.
     pub(crate) pool_price_ms: Vec<f64>,
-    /// What each pool is given, pins included.
+    /// Load of each pool, pins included.
     pub(crate) loads: Vec<Load>,
-    /// Marginal cost of memory of each pool, in ms per unit of load, and of each budget, in ms per
-    /// budget: 0 unless it binds.
+    /// Marginal cost of each pool's memory, in ms per unit of load, and of each budget, in ms per
+    /// budget; 0 unless the limit binds.
     pub(crate) memory_price_ms: Vec<f64>,
     pub(crate) budget_price_ms: Vec<f64>,
-    /// What one more moved request/s would save, in ms: 0 unless the limit of movement binds.
+    /// Saving by one more moved request/s, in ms; 0 unless the limit on movement binds.
     pub(crate) move_limit_price_ms: f64,
 }
 
 impl Iterate {
-    /// The iterate `step` of the way to `other`; the prices are `other`'s.
+    /// The point at fraction `step` of the way to `other`; the prices are `other`'s.
     fn towards(&self, other: &Self, step: f64) -> Self {
         let blend = |from: &[f64], to: &[f64]| from.iter().zip(to).map(|(a, b)| a + step * (b - a)).collect();
         Self {
@@ -71,8 +73,8 @@ impl Iterate {
 }
 
 impl Problem<'_> {
-    /// The first linearisation. Around the loads that held weights make of the demand, or else of
-    /// everything: every pool with the mix of all that may reach it.
+    /// The first linearization. If every demand has held weights, it is made at the loads that
+    /// these weights give; otherwise each pool gets the mix of everything that may reach it.
     pub(crate) fn first_linearization(&self) -> Linearization {
         let is_held = !self.demands.is_empty() && self.demands.iter().all(|demand| demand.is_held);
         let mut loads: Vec<Load> = self.pools.iter().map(|pool| pool.pinned).collect();
@@ -95,7 +97,7 @@ impl Problem<'_> {
         }
     }
 
-    /// Most work that can come to each pool, pins included, in requests/s of its profile.
+    /// Upper bound on the work of each pool, pins included, in requests/s of its profile.
     fn reach_rps(&self) -> Vec<f64> {
         let mut reach: Vec<f64> = self.pools.iter().map(|pool| pool.pinned.work).collect();
         for edge in &self.edges {
@@ -105,7 +107,7 @@ impl Problem<'_> {
         reach.iter().zip(&self.pools).map(|(reach, pool)| reach.min(pool.cost.capacity_rps)).collect()
     }
 
-    /// What `flow_rps`, one per edge, and the pins put on each pool.
+    /// Load of each pool under `flow_rps`, one entry per edge; pins included.
     pub(crate) fn loads(&self, flow_rps: &[f64]) -> Vec<Load> {
         let mut loads: Vec<Load> = self.pools.iter().map(|pool| pool.pinned).collect();
         for (edge, &flow) in self.edges.iter().zip(flow_rps) {
@@ -114,8 +116,9 @@ impl Problem<'_> {
         loads
     }
 
-    /// The linearization at `iterate`: its own mix, and breakpoints a quarter as far apart, or
-    /// following a load that left them.
+    /// The linearization at `iterate`, with the mix of the iterate. The half-width of the
+    /// breakpoints shrinks by a factor of four; where the load has left the middle half of its
+    /// interval, the half-width becomes the distance that the load has moved.
     pub(crate) fn refined(&self, linearization: &Linearization, iterate: &Iterate) -> Linearization {
         let mut next = linearization.clone();
         let finest_rps = self.unit() * FINEST_UNITS;
@@ -142,24 +145,24 @@ impl Problem<'_> {
         network + in_engines.sum::<f64>() + self.move_cost(iterate) + self.shed_cost(iterate)
     }
 
-    /// The part of [`Self::cost`] that stands for what is shed.
+    /// The shed part of [`Self::cost`].
     pub(crate) fn shed_cost(&self, iterate: &Iterate) -> f64 {
         self.demands.iter().zip(&iterate.shed_rps).map(|(demand, shed)| demand.shed_price_ms * shed).sum()
     }
 
-    /// The part of [`Self::cost`] that stands for requests that go elsewhere than before.
+    /// The part of [`Self::cost`] for requests that change their pool.
     pub(crate) fn move_cost(&self, iterate: &Iterate) -> f64 {
         self.edges.iter().zip(&iterate.flow_rps).map(|(edge, flow)| edge.move_ms * (flow - edge.kept_rps).max(0.0)).sum()
     }
 
-    /// Requests/s that go elsewhere than held weights would send them.
+    /// Requests/s that change their pool relative to the held weights.
     pub(crate) fn moved_rps(&self, iterate: &Iterate) -> f64 {
         let held = self.edges.iter().zip(&iterate.flow_rps).filter(|(edge, _)| self.demands[edge.demand].is_held);
         held.map(|(edge, flow)| (flow - edge.kept_rps).max(0.0)).sum()
     }
 
-    /// The iterate from `from` towards `to` with the least true cost, by halving steps; `from`
-    /// itself if none is better.
+    /// Line search: the point on the way from `from` to `to` with the least true cost, among
+    /// [`STEPS`]; `from` itself if no step improves it.
     pub(crate) fn descended(&self, from: Iterate, to: &Iterate) -> Iterate {
         let steps = STEPS.iter().map(|&step| from.towards(to, step));
         let (mut least, mut best) = (self.cost(&from), None);
@@ -172,8 +175,8 @@ impl Problem<'_> {
         best.unwrap_or(from)
     }
 
-    /// Largest change in the price of a request, in ms, if `linearization` took the engines' times
-    /// of `iterate`.
+    /// Largest change of a request's price, in ms, if `linearization` used the engines' TTFT and
+    /// TBOT at `iterate`.
     pub(crate) fn mix_shift_ms(&self, linearization: &Linearization, iterate: &Iterate) -> f64 {
         let shift = |edge: &Edge| {
             let extra = self.demands[edge.demand].request.beyond(linearization.mix[edge.pool]);
@@ -184,35 +187,36 @@ impl Problem<'_> {
         self.edges.iter().map(shift).fold(0.0, f64::max)
     }
 
-    /// KV memory of one request/s of `edge`, in units of load; 0 where memory is no limit.
+    /// KV memory of one request/s of `edge`, in units of load; 0 where the pool has no memory
+    /// limit.
     pub(crate) fn memory(&self, edge: &Edge) -> f64 {
         self.pools[edge.pool].memory.get(self.demands[edge.demand].class.index()).copied().unwrap_or(0.0)
     }
 
-    /// By how much one request of `edge` exceeds the budget of its cluster, in budgets; 0 where
-    /// there is none.
+    /// Excess of one request of `edge` over the detour budget of its cluster, in budgets; negative
+    /// below it, 0 for a cluster without a budget.
     pub(crate) fn detour(&self, edge: &Edge) -> f64 {
         self.demands[edge.demand].budget.map_or(0.0, |budget| edge.rtt_ms / self.budgets[budget].mean_ms - 1.0)
     }
 
-    /// What one request of `edge` costs because memory or a budget binds, in ms.
+    /// Cost of one request of `edge` for binding memory and detour limits, in ms.
     pub(crate) fn limits_ms(&self, iterate: &Iterate, edge: &Edge) -> f64 {
         let budget_ms = self.demands[edge.demand].budget.map_or(0.0, |budget| iterate.budget_price_ms[budget]);
         self.memory(edge) * iterate.memory_price_ms[edge.pool] + self.detour(edge) * budget_ms
     }
 
-    /// Memory that requests may take of a pool, in units of load.
+    /// Memory of a pool that pins leave free, in units of load.
     pub(crate) fn memory_room(&self, pool: usize) -> f64 {
         (self.pools[pool].cost.capacity_rps - self.pools[pool].pinned_memory).max(0.0)
     }
 
-    /// What one request of `edge` costs besides its share of the pool's load and besides moving, in
+    /// Cost of one request of `edge` besides its share of the pool's load and besides moving, in
     /// ms.
     pub(crate) fn edge_cost_ms(&self, linearization: &Linearization, edge: &Edge) -> f64 {
         edge.cost_ms + self.mix_ms(linearization, edge.pool, self.demands[edge.demand].request)
     }
 
-    /// The correction for a request that is another than its work of the pool's mix, in ms.
+    /// Correction of a request's cost, in ms, because its composition differs from the pool's mix.
     pub(crate) fn mix_ms(&self, linearization: &Linearization, pool: usize, request: Load) -> f64 {
         let (ttft_ms, tbot_ms) = linearization.times_ms[pool];
         request.beyond(linearization.mix[pool]).cost(ttft_ms, tbot_ms)

@@ -1,24 +1,25 @@
-//! A problem at a linearization as a linear program, and its solution read back. Pure: it knows no
-//! solver.
+//! The linear program of a problem at a linearization, and how its solution is read back. Pure and
+//! independent of the solver.
 //!
-//! docs/model.md, sections 2 to 4. Columns: every edge beyond what it has held, shed of each
-//! demand, segments of each pool, what every edge has held, and room for memory, in budgets and
-//! under the limit of movement. Rows: demands, pools, memory, budgets, that limit.
+//! docs/model.md, sections 2 to 4. Columns, in this order: each edge beyond its held flow; shed of
+//! each demand; curve segments of each pool; the held flow of each edge; slack of memory, of
+//! budgets and of the limit on movement. Rows, in this order: demands, pools, memory, budgets, the
+//! limit on movement.
 
 use crate::plan::NEGLIGIBLE_RPS;
 use crate::plan::problem::formulation::{Edge, Problem};
 use crate::plan::problem::linearization::{Iterate, Linearization};
 
-/// A linear program in equality form: least cost, columns between 0 and their upper bounds, rows
-/// equal to `rhs`.
+/// A linear program in equality form: minimise cost; each column lies between 0 and its upper
+/// bound; each row equals its entry of `rhs`.
 #[derive(Clone, Debug)]
 pub(crate) struct LinearProgram {
-    /// Amount that the solver is given as 1, so that its absolute tolerances mean as much for rare
-    /// requests as for frequent ones; in (0, 1].
+    /// Scale of the program: the amount that the solver sees as 1, in (0, 1]. With it the solver's
+    /// absolute tolerances mean as much for rare requests as for frequent ones.
     pub(crate) unit: f64,
     pub(crate) cost: Vec<f64>,
     pub(crate) upper: Vec<f64>,
-    /// Where the entries of each column start; one more than there are columns, or none at all.
+    /// Offset of each column's entries, plus the end; empty for a program without columns.
     starts: Vec<usize>,
     entries: Vec<(usize, f64)>,
     pub(crate) rhs: Vec<f64>,
@@ -51,22 +52,23 @@ impl LinearProgram {
         &self.entries[self.starts[column]..self.starts[column + 1]]
     }
 
-    /// What one unit of a column costs beyond what `prices` of the rows pay for it.
+    /// Reduced cost of a column at the row prices `prices`.
     pub(crate) fn reduced_cost(&self, column: usize, prices: &[f64]) -> f64 {
         self.entries(column).iter().fold(self.cost[column], |cost, &(row, coefficient)| cost - coefficient * prices[row])
     }
 
-    /// Whether the two differ in nothing but costs, bounds and right-hand sides.
+    /// Whether both programs have the same rows, columns and coefficients, so that they differ in
+    /// costs, bounds and right-hand sides only.
     pub(crate) fn has_shape_of(&self, other: &Self) -> bool {
         self.rhs.len() == other.rhs.len() && self.starts == other.starts && self.entries == other.entries
     }
 }
 
-/// Where each kind of row begins; the limit of movement is the last one.
+/// First row of each kind; the limit on movement is the last row.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows {
     pub(crate) pool: usize,
-    /// Of each pool whose memory is a limit.
+    /// Memory row of each pool; `None` where memory is no limit.
     memory_of: Vec<Option<usize>>,
     pub(crate) memory: usize,
     pub(crate) budget: usize,
@@ -86,13 +88,13 @@ impl Problem<'_> {
         Rows { pool, memory_of, memory, budget, moved: budget + self.budgets.len() }
     }
 
-    /// Largest demand that the program serves, at most 1 request/s.
+    /// Scale of the program: its largest demand, at most 1 request/s.
     pub(crate) fn unit(&self) -> f64 {
         let largest = self.demands.iter().map(|demand| demand.rps - demand.shed_rps).fold(0.0, f64::max);
         if largest > 0.0 { largest.min(1.0) } else { 1.0 }
     }
 
-    /// What a request of `edge` takes of its demand, pool, memory and budget.
+    /// Coefficients of one request of `edge` in the rows of its demand, pool, memory and budget.
     pub(crate) fn entries(&self, rows: &Rows, edge: &Edge, entries: &mut Vec<(usize, f64)>) {
         entries.clear();
         let demand = &self.demands[edge.demand];
@@ -105,7 +107,7 @@ impl Problem<'_> {
         }
     }
 
-    /// Room in memory, as columns and right-hand sides.
+    /// Adds the slack columns and the right-hand sides of the memory rows.
     pub(crate) fn push_memory(&self, rows: &Rows, program: &mut LinearProgram) {
         for (at, row) in rows.memory_of.iter().enumerate() {
             if let Some(row) = *row {
@@ -169,8 +171,8 @@ impl Problem<'_> {
         let loads = self.loads(&flow_rps);
         let mut pool_price_ms: Vec<f64> = duals[self.demands.len()..][..self.pools.len()].iter().map(|dual| -dual).collect();
         for ((pool, price), (load, &mix)) in self.pools.iter().zip(&mut pool_price_ms).zip(loads.iter().zip(&linearization.mix)) {
-            // The dual of a pool without free load is not unique: take the true cost of the first
-            // request.
+            // The dual of a pool without free load is not unique. Its price is the true cost of the
+            // first request.
             let pinned_rps = pool.pinned.work;
             let is_idle = load.work - pinned_rps <= NEGLIGIBLE_RPS;
             if is_idle && pool.cost.capacity_rps > pinned_rps {
@@ -178,7 +180,7 @@ impl Problem<'_> {
             }
         }
         let demand_price_ms = duals[..self.demands.len()].to_vec();
-        // More room of any kind can only make the program cheaper.
+        // Relaxing a limit never raises the optimum, so these prices are not negative.
         let rows = self.rows();
         let price = |row: usize| (-duals[row]).max(0.0);
         let memory_price_ms = rows.memory_of.iter().map(|row| row.map_or(0.0, price)).collect();

@@ -1,8 +1,8 @@
-//! Identical engines as one: docs/model.md, section 3.
+//! Pools of identical engines: docs/model.md, section 3.
 //!
-//! Engines that no cluster and no class can tell apart cost least when they are equally utilised,
-//! because their cost is convex. So the program sees one pool, whose load its members share by
-//! effective capacity; the prices of the pool are theirs, unchanged.
+//! Engines that no cluster and no class can tell apart cost least at equal utilisation, because
+//! their cost is convex. So the linear program sees them as one pool, which divides its load among
+//! the members by effective capacity. The pool's prices are the members' prices.
 
 use std::collections::HashMap;
 
@@ -12,33 +12,33 @@ use crate::plan::Inputs;
 use crate::plan::engine_cost::EngineCost;
 use crate::plan::load::Load;
 
-/// Engines that share whatever load they are given together by their capacities.
+/// Engines that divide their common load in proportion to their capacities.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool<'a> {
     /// In order of name; never empty.
     pub(crate) members: Vec<EngineId>,
     /// Each member's share of the load, by capacity; sum 1.
     pub(crate) shares: Vec<f64>,
-    /// All members together, and each of them.
+    /// Cost of all members together, and of each member.
     pub(crate) cost: EngineCost<'a>,
     pub(crate) apart: Vec<EngineCost<'a>>,
-    /// What pins put here, and the memory it takes.
+    /// Load of the pins on this pool, and its KV memory in units of load.
     pub(crate) pinned: Load,
     pub(crate) pinned_memory: f64,
-    /// KV memory of a request/s of each class, in units of load; empty where memory is no limit.
+    /// KV memory of one request/s of each class, in units of load; empty where memory is no limit.
     pub(crate) memory: Vec<f64>,
 }
 
-/// What makes engines interchangeable: everything that a price depends on.
+/// Everything that a price depends on. Engines with equal kinds are interchangeable.
 #[derive(PartialEq, Eq, Hash)]
 struct Kind<'f> {
     region: &'f str,
     profile: usize,
-    /// As bits.
+    /// Bits of the number, since `f64` is not `Eq`.
     slowdown: u64,
     models: Vec<&'f str>,
     tags: &'f Tags,
-    /// Round-trip times from every cluster, and what bursts add, as bits.
+    /// Round-trip times from every cluster, and the delay that bursts add; as bits.
     rtt: Vec<u64>,
     burst: u64,
 }
@@ -58,7 +58,7 @@ impl<'a> Pool<'a> {
         Self { members, shares, cost, apart, pinned, pinned_memory, memory }
     }
 
-    /// The member that stands for all.
+    /// The first member, which stands for all.
     pub(crate) fn first(&self) -> EngineId {
         self.members[0]
     }
@@ -69,11 +69,11 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// The pools of a fleet in the order of their first members' names. `pinned` is what pins put on
-/// each engine, and the memory it takes.
+/// The pools of a fleet in the order of their first members' names. `pinned` is the load of the
+/// pins on each engine, and its KV memory.
 ///
-/// An engine with a pinned load, with a limit of its own, or without a ready replica, is a pool of
-/// its own.
+/// An engine with a pinned load, with a load limit of its own, or without a ready replica forms a
+/// pool alone.
 pub(crate) fn pools<'a>(fleet: &'a Fleet, inputs: &Inputs, pinned: &[(Load, f64)]) -> Vec<Pool<'a>> {
     let mut by_name: Vec<EngineId> = fleet.engine_ids().collect();
     by_name.sort_by(|&a, &b| fleet.engines[a.index()].name.cmp(&fleet.engines[b.index()].name));
