@@ -1,4 +1,4 @@
-//! A solved round in the words of a plan: weights, prices, loads.
+//! Assembles a plan from solved components: weights, prices, loads.
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet};
 
@@ -10,13 +10,13 @@ use crate::plan::verify::certificate::{Gap, Kkt};
 use crate::plan::verify::{self, LegalWeights, Violation};
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
-/// A share of a route below this may be left out if it is next to no request: far below what
-/// pruning looks at.
+/// Share of a route below which a flow under the solver's tolerance is dropped: a fifth of the
+/// share at which pruning starts.
 const TRACE_FRAC: f64 = 1e-4;
 
-/// The plan of all components, checked and evaluated on the true curves.
+/// The plan of all components, with legal weights, evaluated on the true curves.
 ///
-/// Errors: the rule that its weights break.
+/// Errors: the [`Violation`] if the weights break a rule.
 pub(crate) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'_>]) -> Result<Plan, Violation> {
     let mut engines: Vec<Option<EngineLoad>> = vec![None; fleet.engines.len()];
     for component in components {
@@ -95,7 +95,8 @@ fn moved_frac(components: &[Component<'_>]) -> f64 {
     if demand > 0.0 { moved / demand } else { 0.0 }
 }
 
-/// `plan` with other weights, in the order of its routes; prices stay the plan's own.
+/// `plan` with other weights, one entry per route in the same order. The prices stay those of
+/// `plan`.
 pub(crate) fn with_weights(plan: &Plan, legal: LegalWeights) -> Plan {
     let mut plan = plan.clone();
     for (route, new) in plan.routes.iter_mut().zip(legal.routes()) {
@@ -107,7 +108,7 @@ pub(crate) fn with_weights(plan: &Plan, legal: LegalWeights) -> Plan {
     evaluated(Plan { legal, ..plan })
 }
 
-/// Completes a plan by the loads and latencies of its weights on the true curves.
+/// Fills in the loads and latencies of a plan's weights on the true curves.
 fn evaluated(mut plan: Plan) -> Plan {
     let evaluation = plan.legal.evaluation();
     for (load, truth) in plan.engines.iter_mut().zip(&evaluation.engines) {
@@ -132,12 +133,12 @@ fn engine_load(
     let pool = &problem.pools[at];
     let (pool_rps, pinned_rps, mix) = (round.iterate.loads[at].work, pool.pinned.work, round.linearization.mix[at]);
     let full = pool.cost.capacity_rps.max(pinned_rps);
-    // Just below, so that the slope is the one that leads to a full engine.
+    // Just below the full load, where the slope to the right is that of the last segment.
     let steepest = pool.cost.marginal_ms(full * (1.0 - 1e-9), mix);
     let (price_ms, capacity_price_ms) = if !pool.cost.is_ready() {
         (0.0, 0.0)
     } else if pool_rps >= full * (1.0 - ROUNDING_FRAC) && full > 0.0 {
-        // What a full engine's price has beyond its steepest slope is the price of its capacity.
+        // The price of a full engine beyond its steepest slope is the price of its capacity.
         let price = round.iterate.pool_price_ms[at].max(if pinned_rps >= full { steepest } else { 0.0 });
         (price, (price - steepest).max(0.0))
     } else {
@@ -166,7 +167,7 @@ fn engine_load(
     }
 }
 
-/// The route of a (cluster, class) with no demand of its own to plan: as pinned, or wherever its
+/// The route of a (cluster, class) without demand in the program: its pin, or the engine where its
 /// first request would cost least.
 fn idle_route(fleet: &Fleet, inputs: &Inputs, engines: &[EngineLoad], cluster: ClusterId, class: ClassId) -> Route {
     let demand_rps = inputs.demand(cluster, class);
@@ -210,8 +211,8 @@ fn too_far(fleet: &Fleet, inputs: &Inputs, cluster: ClusterId, class: ClassId) -
     fleet.engine_ids().filter(is_far).filter(|&engine| fleet.ineligible(class, engine).is_none()).collect()
 }
 
-/// The route of a demand of the program. Where all of it is shed, the weights stay those of `idle`:
-/// what comes through goes there.
+/// The route of a demand of the program. Where the plan sheds all of it, the weights are those of
+/// `idle`, for requests that get through nevertheless.
 fn busy_route(
     (fleet, inputs): (&Fleet, &Inputs),
     Component { problem, round, .. }: &Component<'_>,
@@ -225,7 +226,7 @@ fn busy_route(
     let shed_rps = if shed_rps > NEGLIGIBLE_RPS.max(rps * ROUNDING_FRAC) { shed_rps } else { 0.0 };
     let flow = |at: usize| round.iterate.flow_rps[at];
     let most: f64 = edges.iter().map(|&at| flow(at)).sum();
-    // A flow that is none to the program is none of the plan beside one that is.
+    // Flows below the solver's tolerance are dropped if the route has a larger one.
     let least = (ROUNDING_FRAC * most).max(NEGLIGIBLE_RPS.min(TRACE_FRAC * most));
     let used: Vec<usize> = edges.iter().copied().filter(|&at| flow(at) > least).collect();
     let total: f64 = used.iter().map(|&at| flow(at)).sum();

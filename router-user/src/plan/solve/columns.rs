@@ -1,31 +1,33 @@
-//! Which columns of a program the solver is shown. Pure.
+//! Column generation: which columns of a program the solver sees. Pure.
 //!
-//! A fleet of many engines has a hundred times more flows than any plan uses, and the simplex
-//! method pays for each of them in every step. So the solver is shown those that the prices at hand
-//! make worth a look; once it is done, the prices it found are asked of all others, and those that
-//! would pay to move enter. When none would, the point is optimal for the whole program: the
-//! certificate (`check`) asks every column again, with arithmetic of its own. Nothing here knows
-//! what columns and rows stand for.
+//! A large fleet has a hundred times more flow columns than any plan uses, and the simplex method
+//! pays for each of them in every step. So the solver first sees the columns that may pay at the
+//! initial prices. After each solve, every other column is priced at the row prices that the solver
+//! found, and those with a negative reduced cost enter. When none has one, the solution is optimal
+//! for the whole program; the certificate checks every column once more with arithmetic of its own.
+//! This file does not depend on the meaning of columns and rows.
 
 use crate::plan::problem::lp::LinearProgram;
 use crate::plan::solve::warm_start::{BasisStatus, Start};
 
-/// Columns below which all are shown: choosing would take longer than it saves.
+/// Number of columns below which the solver sees all of them: selection would take longer than it
+/// saves.
 const SMALL_COLUMNS: usize = 2_000;
 
-/// Most columns that each row is shown at first, and given at a time afterwards: flows, and pieces
-/// of a curve.
-const FIRST: usize = 16;
-const FIRST_PIECES: usize = 6;
-const MORE: usize = 24;
+/// Most columns per row: flows that the first selection takes, curve segments that every start
+/// takes, and columns of either kind that enter after one solve. Few columns keep the program
+/// small, and more of them save rounds; the optimum does not depend on these numbers.
+const FIRST_FLOWS: usize = 16;
+const SEGMENTS_PER_START: usize = 6;
+const ENTERING_COLUMNS: usize = 24;
 
-/// The columns shown so far, and where the others stay.
+/// The columns that the solver sees, and the bounds at which the others are fixed.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
-    /// In the order in which they were shown.
+    /// In the order in which they were added to the solver's model.
     shown: Vec<usize>,
     is_shown: Vec<bool>,
-    /// Whether a column that is not shown stays at its upper bound; else it stays at 0.
+    /// Whether a hidden column is fixed at its upper bound; otherwise it is fixed at 0.
     is_full: Vec<bool>,
 }
 
@@ -35,15 +37,15 @@ impl Selection {
         Self { shown: (0..columns).collect(), is_shown: vec![true; columns], is_full: vec![false; columns] }
     }
 
-    /// Every column that may not be left out, and of the others those that `start` has in use or
-    /// that are nearest to it for their row.
+    /// The first selection: every column that must be in the model, the basic columns of `start`,
+    /// and for each row the columns whose reduced costs are nearest to paying.
     pub(crate) fn first(program: &LinearProgram, start: &Start) -> Self {
         if program.columns() < SMALL_COLUMNS {
             return Self::all(program);
         }
         let columns = program.columns();
         let mut first = Self { shown: Vec::new(), is_shown: vec![false; columns], is_full: vec![false; columns] };
-        first.follow(program, start, FIRST);
+        first.follow(program, start, FIRST_FLOWS);
         first
     }
 
@@ -51,19 +53,20 @@ impl Selection {
         &self.shown
     }
 
-    /// Takes a new start after an edit of the program; shows what it needs besides.
+    /// Takes a new start after an edit of the program, and adds the columns that it needs.
     pub(crate) fn restart(&mut self, program: &LinearProgram, start: &Start) {
         self.follow(program, start, 0);
     }
 
-    /// Takes a new start, after an edit of the program; shows what it needs besides.
+    /// Takes a new start after an edit of the program. Adds the columns that it needs, and up to
+    /// `flows` flow columns per row.
     fn follow(&mut self, program: &LinearProgram, start: &Start, flows: usize) {
         if self.shown.len() == self.is_shown.len() {
             return;
         }
         let mut near = Nearest::new(program.rhs.len());
-        // A way down for every load, in case what follows takes from it more than the pieces near
-        // it hold.
+        // One wide segment per pool, so that its load can fall by more than the segments near it
+        // hold.
         let mut widest = Nearest::new(program.rhs.len());
         let mut new = Vec::new();
         for column in (0..program.columns()).filter(|&column| !self.is_shown[column]) {
@@ -78,7 +81,7 @@ impl Selection {
                 Wait::Never => new.push(column),
                 _ if standing == BasisStatus::Basic => new.push(column),
                 Wait::AtEither if pays || is_edge(program, start, column) => new.push(column),
-                Wait::AtEither => near.offer(program, column, reduced.abs(), FIRST_PIECES),
+                Wait::AtEither => near.offer(program, column, reduced.abs(), SEGMENTS_PER_START),
                 Wait::AtZero => near.offer(program, column, reduced, flows),
             }
         }
@@ -87,8 +90,8 @@ impl Selection {
         self.show(new);
     }
 
-    /// Shows the columns that would pay at `prices`, by more than `tolerance`; returns whether
-    /// there were any.
+    /// Adds the columns whose reduced cost at `prices` pays by more than `tolerance`; returns
+    /// whether there were any.
     pub(crate) fn extend(&mut self, program: &LinearProgram, prices: &[f64], tolerance: f64) -> bool {
         if self.shown.len() == self.is_shown.len() {
             return false;
@@ -98,7 +101,7 @@ impl Selection {
             let reduced = program.reduced_cost(column, prices);
             let loss = if self.is_full[column] { -reduced } else { reduced };
             if loss < -tolerance && program.upper[column] > 0.0 {
-                near.offer(program, column, loss, MORE);
+                near.offer(program, column, loss, ENTERING_COLUMNS);
             }
         }
         let more = near.columns();
@@ -107,7 +110,7 @@ impl Selection {
         has_more
     }
 
-    /// Shows every piece of a curve; returns whether that was anything new.
+    /// Adds every curve segment; returns whether any was hidden.
     pub(crate) fn extend_by_pieces(&mut self, program: &LinearProgram) -> bool {
         let waits = |&column: &usize| !self.is_shown[column] && matches!(wait(program, column), Wait::AtEither);
         let new: Vec<usize> = (0..program.columns()).filter(waits).collect();
@@ -116,17 +119,18 @@ impl Selection {
         has_more
     }
 
-    /// Where a column stays that is not shown; 0 for one that is.
+    /// Value at which a hidden column is fixed; 0 for a column of the model.
     pub(crate) fn stays_at(&self, program: &LinearProgram, column: usize) -> f64 {
         if self.is_full[column] && !self.is_shown[column] { program.upper[column] } else { 0.0 }
     }
 
-    /// Whether a column was at its upper bound before it was shown.
+    /// Whether a column was at its upper bound before it entered the model.
     pub(crate) fn was_full(&self, column: usize) -> bool {
         self.is_full[column]
     }
 
-    /// What the shown columns have to make of each row, the others being where they stay.
+    /// Right-hand sides for the columns of the model: `program`'s, less the contribution of the
+    /// columns that are fixed at their upper bounds.
     pub(crate) fn rhs(&self, program: &LinearProgram) -> Vec<f64> {
         let mut rhs = program.rhs.clone();
         for column in 0..program.columns() {
@@ -146,15 +150,15 @@ impl Selection {
     }
 }
 
-/// Where a column may wait until it is shown, so that the program has a point without it if it has
-/// one at all.
+/// Bound at which a column may be fixed while it is hidden, so that the reduced program is feasible
+/// whenever the whole program is.
 enum Wait {
-    /// What is there already: flows that are bounded; and unbounded slack, which gives every row
-    /// its point.
+    /// The column is always in the model: held flows, which are bounded, and unbounded slack, which
+    /// makes every row feasible.
     Never,
-    /// Unbounded, and in several rows: a flow that may start.
+    /// Fixed at 0: an unbounded column in several rows, which is a new flow.
     AtZero,
-    /// Bounded, and in one row: a piece of a curve, empty or full.
+    /// Fixed at either bound: a bounded column in one row, which is a curve segment, empty or full.
     AtEither,
 }
 
@@ -166,15 +170,14 @@ fn wait(program: &LinearProgram, column: usize) -> Wait {
     }
 }
 
-/// Whether a piece of a curve is next to one that stands differently: there the load may go at
-/// once.
+/// Whether a segment is next to one with another basis status. The load moves there first.
 fn is_edge(program: &LinearProgram, start: &Start, column: usize) -> bool {
     let row = |column: usize| program.entries(column)[0].0;
     let differs = |other: usize| row(other) == row(column) && start.columns[other] != start.columns[column];
     (column > 0 && differs(column - 1)) || (column + 1 < program.columns() && differs(column + 1))
 }
 
-/// The columns of least distance for each first row.
+/// The columns of least distance per row, where the row of a column is its first.
 struct Nearest(Vec<Vec<(f64, usize)>>);
 
 impl Nearest {

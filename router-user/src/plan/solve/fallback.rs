@@ -1,4 +1,4 @@
-//! A plan in every case: the optimiser's, or else the greedy one.
+//! The fallback: the optimiser's plan, or the greedy plan where the optimiser fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,8 +9,8 @@ use crate::plan::{Inputs, Plan, RouteWeights};
 use super::optimizer::{BUDGET, Optimiser, plan_greedily};
 use super::round::PlanError;
 
-/// Plans the weights of `fleet` for `inputs` from nothing; where the optimiser fails, the greedy
-/// plan stands in.
+/// Plans the weights of `fleet` for `inputs` without a history of cooldowns. Where the optimiser
+/// fails, it returns the greedy plan.
 ///
 /// Errors: as [`Optimiser::plan_or_greedy`].
 pub fn plan_or_greedy(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
@@ -18,8 +18,8 @@ pub fn plan_or_greedy(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeight
 }
 
 impl Optimiser {
-    /// Plans as [`Optimiser::plan`]; where that fails or panics, the greedy plan stands in, and
-    /// [`Plan::solver_failure`] says why.
+    /// Plans as [`Optimiser::plan`]. Where that fails or panics, it returns the greedy plan, and
+    /// [`Plan::solver_failure`] gives the reason.
     ///
     /// Errors: [`PlanError::Input`] for inputs of another fleet, [`PlanError::Check`] if not even
     /// the greedy plan is legal.
@@ -30,7 +30,7 @@ impl Optimiser {
             Ok(Err(error @ PlanError::Input(_))) => return Err(error),
             Ok(Err(error)) => error.to_string(),
             Err(_) => {
-                // Its memory may be half written.
+                // The panic may have left the cooldowns half written.
                 self.forget();
                 "the optimiser panicked".to_owned()
             }

@@ -1,11 +1,11 @@
-//! A plan without a solver: legal always, good mostly. Pure.
+//! A greedy plan without a solver: always legal, mostly good. Pure.
 //!
-//! Demands are poured in small parts, each to the pool where one more request costs least at that
-//! moment and there is room. What then finds no room, because others have taken the only engines it
-//! may use, is pushed in along augmenting paths; so what is served is what can be served, by
-//! priority and fairly ([`crate::plan::solve::max_min`]); where memory is a limit, which paths do
-//! not see, it is refused instead. Budgets of detours are not kept. Prices are marginal costs, and
-//! the gap is the bound that they prove.
+//! The heuristic distributes demands in small parts, each to the pool with room that has the lowest
+//! marginal cost at that moment. A demand that finds no room, because others have taken the only
+//! engines it may use, is completed along augmenting paths. So the served amounts are the largest
+//! possible ones, by priority and max-min fair ([`crate::plan::solve::max_min`]). Where memory is a
+//! limit, augmenting paths do not apply, and such a demand is shed instead. Detour budgets are not
+//! kept. Prices are marginal costs, and the gap is the bound that they prove.
 
 use crate::plan::NEGLIGIBLE_RPS;
 use crate::plan::load::Load;
@@ -16,16 +16,16 @@ use crate::plan::solve::round::Round;
 use crate::plan::verify::certificate;
 use crate::plan::verify::certificate::Kkt;
 
-/// Parts that what a demand lacks is poured in: what a part costs more than the best is a few
-/// percent of a few percent.
+/// Number of equal parts in which [`pour`] distributes the missing flow of each demand. Parts of 3
+/// % keep the error of a greedy choice small; more parts only take longer.
 const PARTS: usize = 32;
 
-/// Fills `problem`, whose unavoidable shed is already decided.
+/// Distributes all demand of `problem`, whose unavoidable shed is already decided.
 pub(crate) fn fill(problem: &Problem<'_>) -> Round {
     pour(problem, vec![0.0; problem.edges.len()])
 }
 
-/// The same, but what the held weights make of the demand stays where it is as far as it can.
+/// As [`fill`], but starts from the flows of the held weights, cut down to capacity and memory.
 pub(crate) fn refill(problem: &Problem<'_>) -> Round {
     let mut kept_rps = vec![0.0; problem.demands.len()];
     problem.edges.iter().for_each(|edge| kept_rps[edge.demand] += edge.kept_rps);
@@ -49,7 +49,7 @@ pub(crate) fn refill(problem: &Problem<'_>) -> Round {
     pour(problem, flow_rps)
 }
 
-/// Pours what `flow_rps`, one per edge, leaves of each demand.
+/// Distributes the demand that `flow_rps`, one entry per edge, leaves unserved.
 fn pour(problem: &Problem<'_>, mut flow_rps: Vec<f64>) -> Round {
     let mut loads: Vec<Load> = problem.pools.iter().map(|pool| pool.pinned).collect();
     let mut edges_of = vec![Vec::new(); problem.demands.len()];
@@ -63,8 +63,8 @@ fn pour(problem: &Problem<'_>, mut flow_rps: Vec<f64>) -> Round {
         loads[edge.pool].add(problem.demands[edge.demand].request.times(flow));
         memory[edge.pool] += flow * problem.memory(edge);
     }
-    // Who has the fewest engines chooses first; where nothing is completed later, who is served
-    // first does.
+    // Demands with the fewest engines choose first. With memory limits no augmenting paths follow,
+    // so demands of an earlier priority come before that.
     let mut order: Vec<usize> = (0..wanted.len()).filter(|&demand| lacking[demand] > NEGLIGIBLE_RPS).collect();
     let priority = |demand: usize| if has_memory { problem.demands[demand].priority } else { 0 };
     order.sort_by_key(|&demand| (priority(demand), edges_of[demand].len()));
@@ -98,7 +98,7 @@ fn pour(problem: &Problem<'_>, mut flow_rps: Vec<f64>) -> Round {
     judge(problem, flow_rps)
 }
 
-/// Puts flows in the form of a solved round: marginal costs as prices, and what they prove.
+/// Builds a round from flows: marginal costs are its prices, and the gap is the bound they prove.
 fn judge(problem: &Problem<'_>, flow_rps: Vec<f64>) -> Round {
     let loads = problem.loads(&flow_rps);
     let mut shed_rps: Vec<f64> = problem.demands.iter().map(|demand| demand.rps).collect();
@@ -130,6 +130,6 @@ fn judge(problem: &Problem<'_>, flow_rps: Vec<f64>) -> Round {
         *price = price.min(delivered);
     }
     let gap = certificate::gap(problem, &linearization, &iterate, &iterate.pool_price_ms);
-    // No program was solved, so there is nothing that a residual could be of.
+    // No linear program was solved, so there are no residuals.
     Round::of(problem, linearization, iterate, Kkt { residual_rps: 0.0, reduced_cost_ms: 0.0 }, gap)
 }

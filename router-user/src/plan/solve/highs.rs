@@ -1,11 +1,12 @@
-//! Linear programs solved by HiGHS: beside `fit/quantile` the only file that names it.
+//! Linear programs solved by HiGHS. Only this file and `fit/quantile` name it.
 //!
-//! Primal simplex on one thread without presolve, from a point that is feasible (`start`), on the
-//! columns that may pay (`select`): what a new column or a refined curve takes is a few steps,
-//! where the dual simplex, which needs prices that fit, began anew. The status is believed only
-//! when it says "no"; a "yes" is checked by the caller (`check`), since a warm start can report a
-//! worse point as optimal (ERGO-Code/HiGHS issue 3194). What fails is solved again from nothing,
-//! whole, and by the dual simplex.
+//! The primal simplex method runs on one thread without presolve, from a feasible basis
+//! (`warm_start`), on the columns that may pay (`columns`). After a new column or a refined curve
+//! it needs a few steps; the dual simplex method needs dual feasibility and would start anew. A
+//! status that reports failure is believed. The caller checks every reported optimum
+//! (`verify::certificate`), since a warm start can report a worse point as optimal (ERGO-Code/HiGHS
+//! issue 3194). After a failure the whole program is solved once more, cold, by the dual simplex
+//! method.
 
 use std::num::NonZeroU32;
 
@@ -30,14 +31,15 @@ pub enum SolveError {
     Stopped { status: String, budget_s: f64 },
 }
 
-/// Values of the columns, and cost of one more unit on the right-hand side of each row.
+/// Primal values of the columns, and duals of the rows: the cost of one more unit on each
+/// right-hand side.
 #[derive(Clone, Debug)]
 pub(crate) struct Solution {
     pub(crate) values: Vec<f64>,
     pub(crate) duals: Vec<f64>,
 }
 
-/// A program on its way through several rounds.
+/// A program that is solved, edited and solved again over several rounds.
 #[derive(Debug)]
 pub(crate) struct Solver {
     model: Option<Model>,
@@ -57,7 +59,7 @@ impl Solver {
         Ok(solver)
     }
 
-    /// From nothing, with every column.
+    /// A solver for the whole program: all columns, no initial basis, dual simplex.
     pub(crate) fn whole(program: LinearProgram, budget_s: f64) -> Result<Self, SolveError> {
         let selection = Selection::all(&program);
         let mut solver = Self::with(program, selection, budget_s)?;
@@ -88,13 +90,13 @@ impl Solver {
         Ok(Self { model: Some(model), program, selection, budget_s })
     }
 
-    /// The program as it is now: what a solution has to be checked against.
+    /// The current program, against which the caller checks a solution.
     pub(crate) fn program(&self) -> &LinearProgram {
         &self.program
     }
 
     /// Replaces costs, bounds and right-hand sides by those of `program`, which must have the same
-    /// shape, and goes on from `start`, or from where the last solve ended.
+    /// shape. The next solve starts from `start`, or else from the last basis.
     ///
     /// Errors: [`SolveError::Refused`] for a number the solver does not take.
     pub(crate) fn edit(&mut self, program: LinearProgram, start: Option<&Start>) -> Result<(), SolveError> {
@@ -119,7 +121,7 @@ impl Solver {
             // SAFETY: as above.
             statuses.push(unsafe { sys::Highs_changeColsBoundsByRange(highs, 0, last, lower.as_ptr(), upper.as_ptr()) });
         }
-        // A warning is about numbers that it rounds, which `check` would find if it mattered.
+        // A warning means rounded numbers; the check of the solution finds them if they matter.
         if statuses.contains(&sys::STATUS_ERROR) {
             self.model = None;
             return Err(SolveError::Refused { reason: "an edited number".to_owned() });
@@ -131,10 +133,11 @@ impl Solver {
         Ok(())
     }
 
-    /// Starts the next solve from there: a standing for every column and row of the program.
+    /// Sets the basis from which the next solve starts: one status per column and per row of the
+    /// program.
     ///
-    /// The solver repairs what does not make a basis; a start it cannot use is no start, and costs
-    /// nothing but time.
+    /// The solver repairs a singular basis. If it rejects the basis, the next solve starts
+    /// elsewhere, which costs time only.
     fn start_from(&mut self, columns: &[BasisStatus], rows: &[BasisStatus]) {
         let Some(model) = &mut self.model else { return };
         let columns: Vec<sys::HighsInt> = self.selection.shown().iter().map(|&column| status(columns[column])).collect();
@@ -144,12 +147,13 @@ impl Solver {
         unsafe { sys::Highs_setBasis(model.as_mut_ptr(), columns.as_ptr(), rows.as_ptr()) };
     }
 
-    /// How columns and rows stood when the last solve ended; `None` if there was none.
+    /// The basis after the last solve, as statuses of all columns and rows; `None` if there is
+    /// none.
     pub(crate) fn standing(&self) -> Option<(Vec<BasisStatus>, Vec<BasisStatus>)> {
         let model = self.model.as_ref()?;
         let shown = self.selection.shown();
         let stays = |column: usize| if self.selection.was_full(column) { BasisStatus::Upper } else { BasisStatus::Lower };
-        // What is shown next is not in the model yet, and stands as it stayed.
+        // Columns that are selected but not yet in the model keep the status of their fixed bound.
         let mut of_columns: Vec<sys::HighsInt> = shown.iter().map(|&column| status(stays(column))).collect();
         let mut of_rows = vec![AT_LOWER; self.program.rhs.len()];
         // SAFETY: the instance is live and owned by `model`; the call writes one status for each of
@@ -167,7 +171,7 @@ impl Solver {
         (result != sys::STATUS_ERROR).then(|| (columns, of_rows.into_iter().map(standing).collect()))
     }
 
-    /// Solves for the columns shown, and goes on as long as another one would pay.
+    /// Solves on the selected columns, and adds columns until no other column would pay.
     ///
     /// Errors: [`SolveError::Stopped`] without an optimal point; the solver then has to be made
     /// anew.
@@ -180,7 +184,7 @@ impl Solver {
                     let largest = prices.iter().fold(1.0_f64, |most, price| most.max(price.abs()));
                     self.selection.extend(&self.program, prices, PRICE_TOLERANCE * largest)
                 }
-                // What is not shown may be what is in the way.
+                // A hidden segment may be the reason for the infeasibility.
                 Err(_) => self.selection.extend_by_pieces(&self.program),
             };
             if !has_more {
@@ -200,13 +204,13 @@ impl Solver {
         }
     }
 
-    /// Values of the columns shown, in units of the program, and prices of the rows.
+    /// Values of the selected columns, in units of the program, and duals of the rows.
     fn solve_shown(&mut self) -> Result<(Vec<f64>, Vec<f64>), SolveError> {
         let stopped = |status| SolveError::Stopped { status, budget_s: self.budget_s };
         let model = self.model.take().ok_or_else(|| SolveError::Refused { reason: "it failed before".to_owned() })?;
         let solved = model.try_solve().map_err(|status| stopped(format!("{status:?}")))?;
-        // A time-out is no error to HiGHS, and its status alone does not tell whether there is a
-        // point: both are asked.
+        // HiGHS reports a time-out without an error, and its model status alone does not tell
+        // whether the point is feasible. So both statuses are read.
         let (status, primal) = (solved.status(), solved.primal_solution_status());
         let solution = solved.get_solution();
         if status == HighsModelStatus::Optimal && primal == HighsSolutionStatus::Feasible {
@@ -219,8 +223,8 @@ impl Solver {
         Err(stopped(format!("{status:?}, {primal:?} point")))
     }
 
-    /// Gives the solver the columns selected from the `known`th on, and rows without what the
-    /// others contribute.
+    /// Adds the selected columns from index `known` on to the model, and updates the right-hand
+    /// sides for the columns that stay hidden.
     fn show(&mut self, known: usize) -> Result<(), SolveError> {
         let Some(model) = &mut self.model else { return Ok(()) };
         let new = &self.selection.shown()[known..];
@@ -270,9 +274,11 @@ impl Solver {
     }
 }
 
+/// Values of the HiGHS option `simplex_strategy`.
 const DUAL: i32 = 1;
 const PRIMAL: i32 = 4;
 
+/// Values of `HighsBasisStatus` in the C interface of HiGHS.
 const AT_LOWER: sys::HighsInt = 0;
 const BASIC: sys::HighsInt = 1;
 const AT_UPPER: sys::HighsInt = 2;

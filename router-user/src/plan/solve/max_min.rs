@@ -1,28 +1,28 @@
-//! Who is refused how much when not everything fits: exactly, and before anything is optimised.
-//! Pure.
+//! Max-min fair shed: the exact shed of each demand when not everything fits, decided before cost
+//! is optimised. Pure.
 //!
-//! What can be served is a flow from demands to pools. Priorities are served in order, each as much
-//! as the earlier ones leave room for. Within a priority the share that is served is made as equal
-//! as it can be (max-min): it rises for all together until some cannot be served more, because
-//! every engine they may use is full of what comes first or of their equals; those keep their
-//! share, and the others go on. Amounts that can be served together form a polymatroid, so this is
-//! also the most that can be served (Megiddo 1974; Fujishige 1980): being fair costs nothing.
-//! docs/model.md, section 4.
+//! The served amounts are a flow from demands to pools. Priorities are served in order, each as far
+//! as the earlier ones leave room. Within a priority the served share is max-min fair: it rises for
+//! all demands together until some cannot be served more, because every engine they may use is full
+//! of earlier priorities or of the same one. Those demands keep their share, and the others go on
+//! rising. The vectors of served amounts form a polymatroid, so the max-min fair vector also has
+//! the largest sum (Megiddo 1974; Fujishige 1980): fairness costs no throughput. docs/model.md,
+//! section 4.
 
 use std::collections::VecDeque;
 
 use crate::plan::NEGLIGIBLE_RPS;
 use crate::plan::problem::formulation::Problem;
 
-/// Amounts below this share of all demand are no room: far above rounding, far below what is
-/// measured.
+/// Smallest residual capacity that counts, as a fraction of all demand: far above rounding errors,
+/// far below anything measurable.
 const ROOM_FRAC: f64 = 1e-11;
 
-/// A flow that grows by shortest augmenting paths, in levels (Dinic 1970). Nodes: source, demands,
+/// A maximum flow by shortest augmenting paths in levels (Dinic 1970). Nodes: source, demands,
 /// pools, sink.
 #[derive(Debug)]
 struct Network {
-    /// Where each edge leads and what room it has; edge `n ^ 1` is the way back.
+    /// Target and residual capacity of each edge; edge `n ^ 1` is the reverse of edge `n`.
     to: Vec<usize>,
     room: Vec<f64>,
     edges_of: Vec<Vec<usize>>,
@@ -42,7 +42,7 @@ impl Network {
             demands,
         };
         let sink = demands + pools + 1;
-        // Edge 2 d is the source's to demand d.
+        // Edge 2 d leads from the source to demand d.
         (0..demands).for_each(|demand| network.edge(0, 1 + demand, 0.0));
         for (at, pool) in problem.pools.iter().enumerate() {
             network.edge(1 + demands + at, sink, (pool.cost.capacity_rps - pool.pinned.work).max(0.0));
@@ -60,12 +60,13 @@ impl Network {
         self.room.extend([room, 0.0]);
     }
 
-    /// What a demand is given now, as work.
+    /// Work that the current flow serves of a demand.
     fn served(&self, demand: usize) -> f64 {
         self.room[2 * demand + 1]
     }
 
-    /// Distance of every node from the source along edges with room; `None` where there is no way.
+    /// Distance of every node from the source along edges with residual capacity; `None` for an
+    /// unreachable node.
     fn levels(&self) -> Vec<Option<usize>> {
         let mut level = vec![None; self.edges_of.len()];
         level[0] = Some(0);
@@ -82,8 +83,8 @@ impl Network {
         level
     }
 
-    /// Pushes as much as there is room for. Returns which nodes the source still reaches: a least
-    /// cut.
+    /// Augments the flow to a maximum. Returns which nodes the source still reaches: the source
+    /// side of a minimum cut.
     fn push(&mut self) -> Vec<bool> {
         let sink = self.edges_of.len() - 1;
         loop {
@@ -96,7 +97,7 @@ impl Network {
         }
     }
 
-    /// One more path down the levels; edges that led nowhere are not tried again.
+    /// Augments along one more path of the level graph; edges that led nowhere are not tried again.
     fn augment(&mut self, level: &[Option<usize>], next_edge: &mut [usize], sink: usize) -> bool {
         let mut path: Vec<usize> = Vec::new();
         let mut node = 0;
@@ -110,7 +111,7 @@ impl Network {
                 return true;
             }
             let Some(&edge) = self.edges_of[node].get(next_edge[node]) else {
-                // A dead end: back, and past the edge that led here.
+                // A dead end: go back, and skip the edge that led here.
                 let Some(back) = path.pop() else { return false };
                 node = self.to[back ^ 1];
                 next_edge[node] += 1;
@@ -126,7 +127,7 @@ impl Network {
         }
     }
 
-    /// Lets every demand ask for `wanted`, starting from no flow.
+    /// Resets the flow to zero, and sets the capacity of each demand's source edge to `wanted`.
     fn ask(&mut self, problem: &Problem<'_>, wanted: &[f64]) {
         for edge in (0..self.room.len()).step_by(2) {
             let given = self.room[edge + 1];
@@ -140,13 +141,14 @@ impl Network {
     }
 }
 
-/// Every demand as work: requests/s x work of one. It is work that flows from demands to pools.
+/// Every demand as work per second: requests/s x work of one request. The flows of the network are
+/// work.
 fn works(problem: &Problem<'_>) -> Vec<f64> {
     problem.demands.iter().map(|demand| demand.rps * demand.request.work).collect()
 }
 
-/// What each demand is to be served, in requests/s; `None` when everything fits. Memory and budgets
-/// are not seen here.
+/// Served amount of each demand, in requests/s; `None` when everything fits. Memory limits and
+/// detour budgets are ignored.
 pub(crate) fn served(problem: &Problem<'_>) -> Option<Vec<f64>> {
     let priority = |at: usize| problem.demands[at].priority;
     let mut network = Network::new(problem);
@@ -162,7 +164,7 @@ pub(crate) fn served(problem: &Problem<'_>) -> Option<Vec<f64>> {
     let mut fixed = vec![0.0; demand.len()];
     for level in priorities {
         let mut open: Vec<usize> = (0..demand.len()).filter(|&at| priority(at) == level).collect();
-        // Each pass ends at least one demand's rise.
+        // Each pass fixes at least one demand.
         while !open.is_empty() {
             let (share, stuck) = risen(&mut network, problem, 1.0, &fixed, &open, &demand);
             open.retain(|&at| {
@@ -176,8 +178,8 @@ pub(crate) fn served(problem: &Problem<'_>) -> Option<Vec<f64>> {
     Some(fixed.iter().zip(&problem.demands).map(|(work, demand)| work / demand.request.work).collect())
 }
 
-/// The largest factor by which all demand can be multiplied and still be served; 0 where some can
-/// have nothing at all.
+/// The largest factor on all demand that can still be served; 0 if some demand cannot be served at
+/// all.
 pub(crate) fn growth(problem: &Problem<'_>) -> f64 {
     let mut network = Network::new(problem);
     let demand = works(problem);
@@ -189,9 +191,8 @@ pub(crate) fn growth(problem: &Problem<'_>) -> f64 {
     risen(&mut network, problem, room / all, &vec![0.0; demand.len()], &open, &demand).0
 }
 
-/// Completes `flow_rps`, one per edge and within every capacity, so that each demand gets what is
-/// `wanted` of it, as far as that fits. Flows that are in the way are led elsewhere, no more than
-/// has to be.
+/// Completes `flow_rps`, one entry per edge and within every capacity, so that each demand gets its
+/// amount in `wanted`, as far as that fits. Flows in the way are rerouted along augmenting paths.
 pub(crate) fn complete(problem: &Problem<'_>, wanted: &[f64], flow_rps: &mut [f64]) {
     let mut network = Network::new(problem);
     let work = |demand: usize| problem.demands[demand].request.work;
@@ -212,12 +213,12 @@ pub(crate) fn complete(problem: &Problem<'_>, wanted: &[f64], flow_rps: &mut [f6
     }
 }
 
-/// The largest share up to `most` at which all of `open` can be served beside what is `fixed`, and
-/// who of them can then be served no more.
+/// The largest share up to `most` at which all of `open` can be served beside the amounts in
+/// `fixed`, and for each demand whether it cannot be served more.
 ///
-/// Each step asks for a share and, if it cannot be had, takes the one that the cut in the way
-/// allows: a few steps, since cuts only get smaller (Newton's method on a concave function with
-/// finitely many pieces).
+/// Each step tries a share. If it is infeasible, the next share is the one that the minimum cut
+/// allows. The cuts only get smaller, so this takes few steps (Newton's method on a concave
+/// piecewise-linear function).
 fn risen(
     network: &mut Network,
     problem: &Problem<'_>,
@@ -237,23 +238,23 @@ fn risen(
         let room = network.least * network.edges_of.len() as f64;
         if short <= room {
             if !stuck.contains(&true) {
-                // Everybody is served whole.
+                // All demands are served in full.
                 open.iter().for_each(|&at| stuck[at] = true);
             }
             return (share, stuck);
         }
-        // The demands that the cut holds back; what is missing has to come from their share.
+        // Demands on the source side of the cut. The missing amount has to come from their share.
         let held: Vec<usize> = open.iter().copied().filter(|&at| reached[1 + at]).collect();
         let rps: f64 = held.iter().map(|&at| demand[at]).sum();
         if held.is_empty() {
-            // Rounding in what is fixed already, and nothing that their share could mend.
+            // A rounding error in the fixed amounts, which no share could mend.
             open.iter().for_each(|&at| stuck[at] = true);
             return (share, stuck);
         }
         stuck.iter_mut().for_each(|stuck| *stuck = false);
         held.iter().for_each(|&at| stuck[at] = true);
         if short >= share * rps {
-            // Nothing is left for them.
+            // No capacity is left for these demands.
             return (0.0, stuck);
         }
         share -= short / rps;

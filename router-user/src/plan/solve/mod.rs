@@ -1,9 +1,10 @@
 //! Solving the planning problem.
 //!
-//! `optimizer` runs the rounds; `highs` is the only file of the planner that names HiGHS; `columns`
-//! and `warm_start` make the program small and start it from the held weights; `max_min` shares out
-//! what cannot be served; `memory_limits` handles KV memory and detour budgets; `greedy` is the
-//! plan without a solver, and `fallback` lets it stand in where the optimiser fails; `assemble`
+//! `optimizer` runs the rounds; `round` holds the result of one. `highs` is the only file of the
+//! planner that names HiGHS; `columns` (column generation) and `warm_start` (initial basis) make
+//! the program small and start it from the held weights. `max_min` divides shed fairly;
+//! `memory_limits` does so under KV memory limits, and finds the excess of detour budgets. `greedy`
+//! plans without a solver, and `fallback` uses that plan where the optimiser fails. `assemble`
 //! turns a solution back into weights.
 
 pub(crate) mod assemble;

@@ -1,4 +1,4 @@
-//! From a fleet and its inputs to a checked plan: the rounds of linearise, solve, check, refine.
+//! The optimiser: rounds of linearise, solve, check and refine, up to a checked plan.
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
@@ -23,38 +23,42 @@ use crate::plan::verify::certificate;
 use crate::plan::verify::certificate::{Gap, Kkt};
 use crate::plan::{Inputs, ROUNDING_FRAC, RouteWeights};
 
-/// Time that the solves of one plan may take unless its caller has less.
+/// Default time limit of the solves of one plan, for callers without a planning period of their
+/// own.
 pub(super) const BUDGET: Duration = Duration::from_secs(20);
 
-/// The same for a plan that is compared with held weights: a hundredth of the gain for which they
-/// would be given up.
+/// Gap at which the rounds end where all demands have held weights: a hundredth of the gain for
+/// which the publish gate gives up held weights.
 const HELD_GAP_GOAL_FRAC: f64 = 1e-5;
 
-/// What the correction for output lengths may still move in a price when the rounds end, in ms.
+/// Price shift, in ms, at which the rounds end: the correction for output lengths would change no
+/// price by more.
 const PRICE_GOAL_MS: f64 = 0.01;
 
-/// Most linear programs of one plan. Breakpoints close in by a factor of four each round, so eight
-/// rounds resolve a load to a part in 10^5; the rest is for fleets whose mix of lengths moves
-/// between rounds.
+/// Upper bound on the linear programs of one component. Breakpoints close in by a factor of four
+/// per round, so eight rounds resolve a load to one part in 10^5. The other rounds serve fleets
+/// whose mix of lengths moves between rounds.
 const MAX_ROUNDS: u32 = 24;
 
-/// After this many rounds a gap this small, far below what any profile is known to, ends them too.
+/// After this many rounds a gap of [`LATE_GAP_FRAC`] ends them too. That gap is far below the
+/// accuracy of any profile.
 const PATIENT_ROUNDS: u32 = 10;
 const LATE_GAP_FRAC: f64 = 1e-5;
 
-/// A share of a route below this is pruned if that costs next to nothing ([`PRUNE_COST_FRAC`]): a
-/// route that rare keeps no cache warm.
+/// Share of a route below which an edge is a sliver: so rare a route keeps no cache warm. Slivers
+/// are pruned if that raises the latency by at most [`PRUNE_COST_FRAC`].
 const SLIVER_FRAC: f64 = 5e-4;
 const PRUNE_COST_FRAC: f64 = 2e-4;
 
-/// Gap above which a plan is refused where classes differ in nothing but the amount of work, which
-/// makes the program convex. Others are judged by the gap they report.
+/// Gap above which a plan is an error where classes differ in work only, so that the program is
+/// convex. Plans of other fleets report their gap.
 const MAX_GAP_FRAC: f64 = 5e-4;
 
-/// Flows below which components are solved one after the other: starting threads would take longer.
+/// Number of edges below which components are solved one after the other: starting threads would
+/// take longer.
 const PARALLEL_EDGES: usize = 2_000;
 
-/// Plans again and again, within a budget of time; what has just moved is left to rest
+/// Plans repeatedly, within a time limit. It remembers which routes are in cooldown
 /// ([`crate::plan::problem::cooldown`]).
 #[derive(Debug)]
 pub struct Optimiser {
@@ -62,26 +66,26 @@ pub struct Optimiser {
     rest: Cooldown,
 }
 
-/// Plans the weights of `fleet` for `inputs`, from nothing. `held` are the weights in force, from
-/// which moving has a price.
+/// Plans the weights of `fleet` for `inputs`, without a history of cooldowns. `held` are the active
+/// weights, from which moving has a price.
 ///
 /// Deterministic: the same arguments, in whatever order they are listed, give the same plan.
-/// Errors: [`PlanError`]; never for lack of capacity. A plan that is returned has passed
+/// Errors: [`PlanError`]; lack of capacity is no error. A returned plan has passed
 /// [`crate::plan::verify`].
 pub fn plan(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
     Optimiser::new(BUDGET).plan(fleet, inputs, held)
 }
 
-/// A plan for `inputs` without a solver: legal always, but not the best. For when there is no
-/// other; docs/model.md, section 7.
+/// A greedy plan for `inputs` without a solver: always legal, but not optimal. It stands in where
+/// the optimiser fails; docs/model.md, section 7.
 ///
-/// Errors: [`PlanError::Input`], or [`PlanError::Check`] if it were not legal after all.
+/// Errors: [`PlanError::Input`], or [`PlanError::Check`] if the weights break a rule.
 pub fn plan_greedily(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
     filled(fleet, inputs, held, greedy::fill)
 }
 
-/// The same, but what is `held` stays as far as it can: only what finds no place any more goes
-/// elsewhere.
+/// As [`plan_greedily`], but the `held` weights stay as far as they can: only requests without room
+/// there move.
 pub(crate) fn plan_around(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights]) -> Result<Plan, PlanError> {
     filled(fleet, inputs, Some(held), greedy::refill)
 }
@@ -101,21 +105,21 @@ fn filled(
 }
 
 impl Optimiser {
-    /// `budget` is the time that the solves of one plan may take.
+    /// `budget` is the time limit of the solves of one plan.
     pub fn new(budget: Duration) -> Self {
         Self { budget, rest: Cooldown::default() }
     }
 
-    /// Forgets which routes have just moved.
+    /// Ends all cooldowns.
     pub(super) fn forget(&mut self) {
         self.rest = Cooldown::default();
     }
 
-    /// As [`plan`], but routes whose weights have changed between the `held` of the last calls
-    /// rest.
+    /// As [`plan`], but routes whose weights have changed between the `held` of the last calls are
+    /// in cooldown.
     pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
         inputs.validate(fleet)?;
-        // Weights that break a rule have to be left, however much moves.
+        // Weights that break a rule must be replaced, however much moves.
         let limit_frac = held
             .filter(|held| verify::legal(fleet, inputs, held).is_ok() && held.iter().all(|route| route.shed_frac == 0.0))
             .map(|_| inputs.move_limit_frac);
@@ -124,8 +128,8 @@ impl Optimiser {
         problems.iter_mut().for_each(share_shed);
         let components = solve_all(problems, limit_frac, self.budget.as_secs_f64())?;
         let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap));
-        // What was left of the shed for the program is none of it, but may be most of a load that
-        // is next to nothing.
+        // The small amount of shed left to the LP is not an optimality gap, though on a near-idle
+        // fleet it can exceed the gap limit.
         let left: f64 = components.iter().flat_map(|component| &component.problem.demands).map(shed_left_cost).sum();
         if Load::has_one_mix(fleet) && gap.frac() > MAX_GAP_FRAC && gap.excess > left {
             return Err(Violation::Gap { found: gap.frac(), allowed: MAX_GAP_FRAC }.into());
@@ -136,7 +140,7 @@ impl Optimiser {
     }
 }
 
-/// Decides how much of each demand is shed, where not everything fits.
+/// Decides the shed of each demand where not everything fits.
 fn share_shed(problem: &mut Problem<'_>) {
     if let Some(served) = max_min::served(problem) {
         for (demand, served) in problem.demands.iter_mut().zip(served) {
@@ -145,13 +149,13 @@ fn share_shed(problem: &mut Problem<'_>) {
     }
 }
 
-/// What the part of a demand's shed that is left to the program can cost, in ms x requests/s.
+/// Upper bound on the cost of the shed that is left to the program, in ms x requests/s.
 fn shed_left_cost(demand: &Demand) -> f64 {
     if demand.shed_rps > 0.0 { SHED_LEFT_RPS * demand.shed_price_ms } else { 0.0 }
 }
 
-/// Solves every component, on as many threads as there are cores if that is worth it; the answer
-/// does not depend on it.
+/// Solves every component; on all cores if there are enough edges. The result does not depend on
+/// the number of threads.
 fn solve_all<'a>(problems: Vec<Problem<'a>>, limit_frac: Option<f64>, budget_s: f64) -> Result<Vec<Component<'a>>, PlanError> {
     let edges: usize = problems.iter().map(|problem| problem.edges.len()).sum();
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(problems.len());
@@ -185,7 +189,7 @@ fn solve_component<'a>(mut problem: Problem<'a>, limit_frac: Option<f64>, budget
         if let Ok((better, more_rounds)) = decided {
             (round, rounds) = (better, rounds + more_rounds);
         } else {
-            // What was found first is legal and refuses more than it has to: better than no plan.
+            // The first round is legal but sheds more than necessary: better than no plan.
             (problem.edges, problem.demands, problem.budgets) = (edges, demands, budgets);
         }
     }
@@ -201,19 +205,20 @@ fn solve_component<'a>(mut problem: Problem<'a>, limit_frac: Option<f64>, budget
         (round, rounds) = optimise(&mut problem, budget_s)?;
         rounds += first_rounds;
     }
-    // One more request costs something, unless it is near enough to earn others a detour.
+    // A marginal cost is negative only where a budget binds: a request below the mean allows others
+    // a detour.
     if problem.budgets.is_empty() {
         round.iterate.demand_price_ms.iter_mut().for_each(|price| *price = price.max(0.0));
     }
     Ok(Component { problem, round, rounds })
 }
 
-/// Solves rounds until the gap closes, then prunes slivers. Returns the best round, and how many
-/// programs were solved.
+/// Solves rounds until the gap closes, then prunes slivers. Returns the best round, and the number
+/// of programs that were solved.
 ///
 /// With several output lengths the program linearised at one solution may jump to another and back.
-/// So the iterate to linearise at goes towards each new solution only as far as the true cost
-/// falls; the plan itself is always a solution with its own prices.
+/// So the centre of the linearization moves towards each new solution only as far as the true cost
+/// falls. The plan itself is always a solution with its own duals.
 fn optimise(problem: &mut Problem<'_>, budget_s: f64) -> Result<(Round, u32), PlanError> {
     let mut linearization = problem.first_linearization();
     if problem.demands.is_empty() {
@@ -263,8 +268,8 @@ fn work_of(iterate: &Iterate) -> Vec<f64> {
     iterate.loads.iter().map(|load| load.work).collect()
 }
 
-/// Gives the solver the program at `linearization`, to start from its last basis at the loads and
-/// prices that were found.
+/// Gives the solver the program at `linearization`, to start from its last basis, adapted to the
+/// loads and prices that were found.
 fn relinearise(
     problem: &Problem<'_>,
     solver: &mut Solver,
@@ -280,7 +285,7 @@ fn relinearise(
     solver.edit(program, start.as_ref())
 }
 
-/// Solves, and checks what the solver says; an iterate that fails is given one cold start.
+/// Solves, and checks the solution; after a failure it solves the whole program once more, cold.
 fn solve_checked(solver: &mut Solver, budget_s: f64) -> Result<(Solution, Kkt), PlanError> {
     if let Ok(solution) = solver.solve()
         && let Ok(kkt) = certificate::kkt(solver.program(), &solution)
@@ -293,12 +298,12 @@ fn solve_checked(solver: &mut Solver, budget_s: f64) -> Result<(Solution, Kkt), 
     Ok((solution, kkt))
 }
 
-/// Puts a solution in the fleet's terms and judges it on the true curves.
+/// Translates a solution into the fleet's terms, and evaluates it on the true curves.
 fn round(problem: &Problem<'_>, linearization: &Linearization, solution: &Solution, kkt: Kkt) -> Round {
     let iterate = problem.iterate(linearization, &solution.values, &solution.duals);
     let own = problem.refined(linearization, &iterate);
-    // The prices are for the mix of the linearization they were found in; the gap is asked at the
-    // iterate's own.
+    // The prices belong to the mix of their linearization; the gap is computed at the mix of the
+    // iterate.
     let shifted = |at: usize| {
         let (ttft_ms, tbot_ms) = linearization.times_ms[at];
         iterate.pool_price_ms[at] + own.mix[at].beyond(linearization.mix[at]).cost(ttft_ms, tbot_ms)
@@ -308,8 +313,8 @@ fn round(problem: &Problem<'_>, linearization: &Linearization, solution: &Soluti
     Round::of(problem, linearization.clone(), iterate, kkt, gap)
 }
 
-/// Solves once more with every route that has a sliver held to its other engines, and takes the
-/// result if it costs next to nothing.
+/// Solves once more with all slivers pruned, and takes the result if it costs at most
+/// [`PRUNE_COST_FRAC`] more.
 fn without_slivers(
     problem: &mut Problem<'_>,
     solver: &mut Solver,
@@ -335,7 +340,7 @@ fn without_slivers(
     relinearise(problem, solver, &best.linearization, &work_of(&best.iterate), prices)?;
     let solved = solve_checked(solver, budget_s);
     if problem.has_limits() && solved.is_err() {
-        // Where shed has a bound there may be no iterate without these flows.
+        // Where shed is bounded, the program without these flows may be infeasible.
         problem.edges.iter_mut().for_each(|edge| edge.is_pruned = false);
         return Ok((best, true));
     }
@@ -344,8 +349,8 @@ fn without_slivers(
     let latency = best.cost - best.shed;
     let sheds_no_more = pruned.shed <= best.shed * (1.0 + ROUNDING_FRAC);
     if sheds_no_more && pruned.cost - pruned.shed <= latency * (1.0 + PRUNE_COST_FRAC) {
-        // The bound of the program with all flows holds for the one with fewer, and is the tighter
-        // one.
+        // The lower bound of the program with all flows also holds for the one with fewer, and it
+        // is the tighter one.
         pruned.gap = best.gap.grown(pruned.cost - best.cost);
         return Ok((pruned, true));
     }

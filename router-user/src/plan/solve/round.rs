@@ -1,4 +1,4 @@
-//! One solved round of a part of the fleet, and the reasons for having none.
+//! One solved round of a component, and the errors of planning.
 
 use thiserror::Error;
 
@@ -9,15 +9,16 @@ use crate::plan::solve::highs::SolveError;
 use crate::plan::verify::Violation;
 use crate::plan::verify::certificate::{Gap, Kkt};
 
-/// Gap at which the rounds end: small enough that prices agree with the slopes of the true curves
-/// to a tenth of a millisecond.
+/// Relative gap at which the rounds end: small enough that prices agree with the slopes of the true
+/// curves to a tenth of a millisecond.
 pub(crate) const GAP_GOAL_FRAC: f64 = 1e-9;
 
-/// Left of each shed for the program, in requests/s, so that it is the program that finds what a
-/// place is worth: far more than its tolerance, far less than anybody measures.
+/// Part of each decided shed that the program may still serve or shed, in requests/s, so that the
+/// duals of the program give the price of capacity. It is far above the solver's tolerance and far
+/// below anything measurable.
 pub(crate) const SHED_LEFT_RPS: f64 = 2.0 * crate::plan::NEGLIGIBLE_RPS;
 
-/// Why there is no plan. Demand above capacity is none of the reasons: that is planned, as shed.
+/// Why planning failed. Demand above capacity is no error: it is planned as shed.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum PlanError {
     #[error("inputs are not of this fleet: {0}")]
@@ -35,7 +36,7 @@ pub(crate) struct Round {
     pub(crate) iterate: Iterate,
     pub(crate) kkt: Kkt,
     pub(crate) gap: Gap,
-    /// On the true curves, shed and movement included, and the part that stands for shed; in ms x
+    /// Cost on the true curves, shed and movement included, and the shed part of it; both in ms x
     /// requests/s.
     pub(crate) cost: f64,
     pub(crate) shed: f64,
@@ -47,7 +48,7 @@ impl Round {
         Self { linearization, iterate, kkt, gap, cost, shed }
     }
 
-    /// Whether it costs less; of two that cost the same, whether its prices prove more.
+    /// Whether this round costs less; at equal cost, whether its prices prove a smaller gap.
     pub(crate) fn is_better_than(&self, other: &Self) -> bool {
         let same = GAP_GOAL_FRAC * other.gap.latency.abs();
         let is_tighter = self.gap.excess.abs() < other.gap.excess.abs();
@@ -55,7 +56,7 @@ impl Round {
     }
 }
 
-/// A part of the fleet that nothing outside it depends on, solved.
+/// A solved component: a part of the fleet that shares nothing with the rest.
 #[derive(Debug)]
 pub(crate) struct Component<'a> {
     pub(crate) problem: Problem<'a>,

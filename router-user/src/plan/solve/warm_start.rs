@@ -1,20 +1,21 @@
-//! Where the solver starts: a point that is feasible, and a basis for it. Pure.
+//! Warm start: a feasible point and its initial basis. Pure.
 //!
-//! The weights in force make flows of the present demand, and as long as they are legal these are a
-//! point of the program: each demand keeps what it has, each pool is loaded to the sum of it. So
-//! little is left to do when little has changed; and a plan depends on its arguments alone, not on
-//! the plans before it. What the held weights cannot serve starts as shed, and is the first to be
-//! improved.
+//! The active weights applied to the current demand give flows. As long as the weights are legal,
+//! these flows are a feasible point of the program: each demand keeps its flows, and each pool has
+//! the sum of them as its load. So a small change of the inputs needs few simplex steps, and a plan
+//! depends on its arguments alone, not on earlier plans. Demand that the held weights cannot serve
+//! starts as shed, and is improved first.
 
 use crate::plan::NEGLIGIBLE_RPS;
 use crate::plan::problem::formulation::Problem;
 use crate::plan::problem::linearization::Linearization;
 use crate::plan::problem::lp::LinearProgram;
 
-/// Share of a pool's capacity within which a load lies at a breakpoint.
+/// Distance from a breakpoint within which a load counts as on it, as a fraction of the pool's
+/// capacity: it absorbs rounding of sums.
 const AT_BREAKPOINT_FRAC: f64 = 1e-9;
 
-/// Where a column or the logical of a row stands.
+/// Basis status of a column, or of the logical variable of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BasisStatus {
     Lower,
@@ -22,7 +23,7 @@ pub(crate) enum BasisStatus {
     Upper,
 }
 
-/// A start for a program: how each column and row stands, and a guess at the price of each row.
+/// A start for a program: the basis status of each column and row, and an initial price per row.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) columns: Vec<BasisStatus>,
@@ -61,7 +62,8 @@ impl Problem<'_> {
             }
         }
         self.stand_segments(program, &load, &vec![1; self.pools.len()], &mut columns);
-        // Every other row has its room as a column, in the order of the rows, after all flows.
+        // Every other row has a slack column. The slack columns come after all flows, in the order
+        // of the rows.
         let first_limit = self.demands.len() + self.pools.len();
         let first_room = columns.len() - (rows.len() - first_limit);
         columns[first_room..].fill(BasisStatus::Basic);
@@ -70,8 +72,8 @@ impl Problem<'_> {
         Start { columns, rows, prices }
     }
 
-    /// Lets the columns of a basis that was found at another linearization stand as the loads
-    /// `work_rps` have them in `program`.
+    /// Adapts the columns of a basis from another linearization to `program`, with the loads
+    /// `work_rps`.
     pub(crate) fn restart(&self, program: &LinearProgram, work_rps: &[f64], columns: &mut [BasisStatus]) {
         let mut at = self.edges.len() + self.demands.len();
         let mut basics = Vec::with_capacity(self.pools.len());
@@ -85,8 +87,8 @@ impl Problem<'_> {
         self.stand_segments(program, &free, &basics, columns);
     }
 
-    /// Segments below a load are full, those above empty, and as many as `basics` says are basic,
-    /// from the load upwards.
+    /// Sets the status of the segments: full below a load, empty above it. From the load upwards
+    /// `basics` says how many are basic.
     fn stand_segments(&self, program: &LinearProgram, load: &[f64], basics: &[usize], columns: &mut [BasisStatus]) {
         let mut first = self.edges.len() + self.demands.len();
         for (at, pool) in self.pools.iter().enumerate() {
@@ -98,7 +100,7 @@ impl Problem<'_> {
                 end += program.upper[full];
                 full += 1;
             }
-            // A load within a piece is at none of its bounds, whatever the basis was.
+            // A load inside a segment is at neither of its bounds, so the segment must be basic.
             let basics = basics[at].max(usize::from(load[at] - end > rounding)).min(segments.len());
             let basic_from = full.min(segments.end - basics);
             for column in segments {
@@ -117,9 +119,9 @@ impl Problem<'_> {
         self.pools.iter().map(|pool| pool.cost.segment_count()).sum()
     }
 
-    /// Row prices before anything is solved: pools at the slope of their load under the held
-    /// weights, or else all at the same utilisation; every demand at its cheapest pool; 0 for what
-    /// is a limit.
+    /// Initial row prices, before any solve. A pool has the slope at its load under the held
+    /// weights, or else at a common utilisation. A demand has the delivered price at its cheapest
+    /// pool, and at most its shed price. Limits have price 0.
     fn guessed_prices(&self, linearization: &Linearization, rows: usize) -> Vec<f64> {
         let is_held = !self.demands.is_empty() && self.demands.iter().all(|demand| demand.is_held);
         let demand: f64 = self.demands.iter().map(|demand| (demand.rps - demand.shed_rps) * demand.request.work).sum();
