@@ -1,4 +1,4 @@
-//! Classes: requests that routing does not tell apart.
+//! Classes: requests that routing treats alike.
 
 use super::eligibility::{Ineligible, Tags};
 
@@ -7,31 +7,32 @@ use super::eligibility::{Ineligible, Tags};
 pub struct Class {
     pub name: String,
     pub model: String,
-    /// Mean prompt length, in tokens; 0 where nobody said.
+    /// Mean prompt length, in tokens; 0 where the configuration does not give it.
     pub prompt_tokens: f64,
     /// Mean output length, in tokens.
     pub output_tokens: f64,
-    /// Share of the prompt's tokens that a request finds in the prefix cache of the engine it is
-    /// sent to, 0 to 1.
+    /// Prefix hit rate: fraction of the prompt's tokens that the engine has in its prefix cache, 0
+    /// to 1.
     pub prefix_hit_frac: f64,
-    /// Load that one request is, in requests of the kind that profiles were measured with; > 0.
+    /// Load of one request, in requests of the kind that the profiles were measured with; > 0.
     pub work: f64,
-    /// What a ms of TTFT (and of network), and a ms of decoding, count for in the objective; >= 0.
+    /// Weights in the objective of one ms of TTFT (and of network), and of one ms of decoding; >=
+    /// 0.
     pub ttft_weight: f64,
     pub decode_weight: f64,
-    /// Engines farther away than this, in ms of round trip, may not serve it.
+    /// Round-trip cap, in ms: engines beyond it are not eligible.
     pub rtt_cap_ms: Option<f64>,
-    /// 0 is served first.
+    /// Priority: 0 is served first.
     pub priority: u8,
     /// Tags an engine must have.
     pub require: Tags,
-    /// What a request loses, in ms, that goes elsewhere than the one before it: its prefill, as far
-    /// as a cache had it.
+    /// Move price: loss of a request, in ms, that goes to another engine than the requests before
+    /// it. It is the prefill of the cached part of its prompt.
     pub move_price_ms: f64,
 }
 
-/// A class without a name or a model: one reference request at a time, every ms counts the same, no
-/// distance is too far.
+/// A class without a name or a model: one reference request of work, every ms counts the same, no
+/// round-trip cap.
 impl Default for Class {
     fn default() -> Self {
         Self {
@@ -52,8 +53,7 @@ impl Default for Class {
 }
 
 impl Class {
-    /// Whether an engine at this round-trip time is too far away; `None` when it may serve the
-    /// class.
+    /// Why an engine at this round-trip time is too far away; `None` if it may serve the class.
     pub fn too_far(&self, rtt_ms: f64) -> Option<Ineligible> {
         self.rtt_cap_ms.filter(|&cap_ms| rtt_ms > cap_ms).map(|cap_ms| Ineligible::TooFar { rtt_ms, cap_ms })
     }

@@ -4,14 +4,14 @@ use thiserror::Error;
 
 /// A convex, non-decreasing, piecewise-linear function of load, defined from load 0 upwards.
 ///
-/// Units: load in requests/s, value in ms. Above the last knot the last slope goes on, never a flat
-/// line.
+/// Units: load in requests/s, value in ms. Beyond the last knot the last slope continues; the curve
+/// is never cut off flat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     knots: Vec<(f64, f64)>,
 }
 
-/// Why a list of knots is no curve. `knot` counts from 0.
+/// Why a list of knots is not a valid curve. `knot` counts from 0.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum CurveError {
     #[error("has no knots; wanted at least [[0, value]]")]
@@ -56,7 +56,7 @@ impl Curve {
                 return Err(CurveError::Falling { knot: i + 1, value: y1, before: y0 });
             }
             let slope = (y1 - y0) / (x1 - x0);
-            // A part in 10^9 forgives knots that were rounded when they were printed.
+            // A relative tolerance of 10^-9 accepts knots that were rounded when they were printed.
             if slope < before_slope * (1.0 - 1e-9) - 1e-12 {
                 return Err(CurveError::NotConvex { knot: i, slope, before: before_slope });
             }

@@ -1,4 +1,4 @@
-//! Which engines may serve which classes, whatever they cost.
+//! Eligibility: which engines may serve which classes, whatever they cost.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ pub enum Ineligible {
     Model { model: String },
     /// The engine lacks a required tag, or has another value for it.
     Tag { key: String, wanted: String, found: Option<String> },
-    /// It is farther from the cluster than the class may go.
+    /// The engine is beyond the class's round-trip cap from the cluster.
     TooFar { rtt_ms: f64, cap_ms: f64 },
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Ineligible {
     }
 }
 
-/// Why an engine with `models` and `tags` may not serve `model` with `require`; `None` when it may.
+/// Why an engine with `models` and `tags` may not serve `model` with `require`; `None` if it may.
 pub(crate) fn ineligible(models: &[String], tags: &Tags, model: &str, require: &Tags) -> Option<Ineligible> {
     if !models.iter().any(|m| m == model) {
         return Some(Ineligible::Model { model: model.to_owned() });

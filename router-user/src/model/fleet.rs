@@ -1,19 +1,20 @@
-//! The fleet: clusters, engines, classes and profiles, and who may serve whom.
+//! The fleet: clusters, engines, classes and profiles, and which engines are eligible for which
+//! classes.
 
 use std::net::SocketAddr;
 
 use super::eligibility::ineligible;
 use super::{Class, ClassId, ClusterId, EngineId, Ineligible, Profile, Tags};
 
-/// A front-end cluster: where requests enter.
+/// A front-end cluster, where requests enter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cluster {
     pub name: String,
     pub region: String,
     /// Demand by class, in requests/s; one entry per class of the fleet.
     pub demand_rps: Vec<f64>,
-    /// Mean round-trip time, in ms, that its traffic is to stay within as long as nothing has to be
-    /// shed for it; > 0.
+    /// Detour budget: upper bound on the mean round-trip time of its planned traffic, in ms; > 0.
+    /// It is exceeded only where requests would be shed otherwise.
     pub detour_budget_ms: Option<f64>,
 }
 
@@ -26,12 +27,12 @@ pub struct Engine {
     pub models: Vec<String>,
     /// Index into [`Fleet::profiles`].
     pub profile: usize,
-    /// Identical servers behind the address when all are ready; >= 1.
+    /// Number of identical servers behind the address when all are ready; >= 1.
     pub replicas: u32,
     pub tags: Tags,
 }
 
-/// Everything the configuration says of the world; lists are indexed by the ids of [`super::ids`].
+/// The fleet as configured; its lists are indexed by the ids of [`super::ids`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fleet {
     pub clusters: Vec<Cluster>,
@@ -72,8 +73,8 @@ impl Fleet {
         &self.profiles[self.engines[engine.index()].profile]
     }
 
-    /// Why `engine` may not serve `class` wherever a request comes from; `None` when it may.
-    /// Neither health nor distance is part of it.
+    /// Why `engine` may not serve `class`, whatever the cluster; `None` if it may. Health and
+    /// distance do not count.
     pub fn ineligible(&self, class: ClassId, engine: EngineId) -> Option<Ineligible> {
         let (class, engine) = (&self.classes[class.index()], &self.engines[engine.index()]);
         ineligible(&engine.models, &engine.tags, &class.model, &class.require)

@@ -1,4 +1,4 @@
-//! Numbers of snapshots that only grow, whoever publishes and whatever was lost.
+//! Generations: numbers of snapshots that only grow, whoever publishes and whatever state was lost.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,10 +13,10 @@ const EPOCH_MOST: u64 = (1 << 21) - 1;
 
 /// A snapshot's number: the epoch in which it was published, then a count within it.
 ///
-/// An epoch belongs to one publisher: a leader opens a new one when it is elected, and a controller
-/// that has lost its store opens one when it hears of a generation that it does not know. So two
-/// contents never share a number. Shown as `EPOCH.COUNT`, or as the count alone in epoch 0. Its
-/// JSON is that text.
+/// An epoch belongs to one publisher. A leader opens a new epoch when it is elected. A controller
+/// that has lost its store opens one when it learns of a generation that it does not know. So two
+/// different snapshots never share a number. The text form is `EPOCH.COUNT`, or the count alone in
+/// epoch 0; the JSON form is that text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Generation(pub u64);
@@ -30,20 +30,20 @@ impl Generation {
         self.0 & COUNTER_MOST
     }
 
-    /// The first generation of an epoch; `None` when there are no more epochs.
+    /// The first generation of an epoch; `None` if the epochs are used up.
     pub fn first_of(epoch: u64) -> Option<Self> {
         (epoch <= EPOCH_MOST).then_some(Self(epoch << COUNTER_BITS | 1))
     }
 
-    /// Whether a publisher should go above this number because somebody claims to hold it. Half of
-    /// all epochs are kept back, so that one reader that is out of its mind cannot use them up.
+    /// Whether a publisher should go above this number because a data plane reports it. Half of all
+    /// epochs are reserved, so that one faulty data plane cannot use them up.
     pub fn is_plausible(self) -> bool {
         self.epoch() <= EPOCH_MOST / 2
     }
 
-    /// What a publisher of `epoch` publishes after `held`, the last one it published or adopted.
-    /// `None` when `held` is of a later epoch, which is somebody else's, or when the numbers are
-    /// used up.
+    /// The generation after `held` for a publisher of `epoch`; `held` is the last one that it
+    /// published or adopted. `None` if `held` belongs to a later epoch, which is another
+    /// publisher's, or if the numbers are used up.
     pub fn after(held: Self, epoch: u64) -> Option<Self> {
         match held.epoch().cmp(&epoch) {
             std::cmp::Ordering::Less => Self::first_of(epoch),
@@ -79,7 +79,7 @@ impl TryFrom<String> for Generation {
 impl FromStr for Generation {
     type Err = String;
 
-    /// Reads `EPOCH.COUNT`, or the plain number that snapshots have.
+    /// Reads `EPOCH.COUNT`, or a plain number: the whole generation as one integer.
     fn from_str(text: &str) -> Result<Self, String> {
         let wanted = || format!("is {text:?}; wanted a generation as `ilb snapshots` shows it, such as 17 or 3.17");
         let number = |text: &str| text.parse::<u64>().map_err(|_| wanted());

@@ -1,4 +1,4 @@
-//! Dense numbers for the things a fleet consists of: each is an index into the fleet's own list.
+//! Dense ids of the fleet's parts: each is an index into the fleet's own list.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! Plain data with invariants: what the fleet is, in the words of ARCHITECTURE.md. No IO, no clock,
-//! no randomness.
+//! Plain data with invariants that describes the fleet, in the words of ARCHITECTURE.md. No IO, no
+//! clock, no randomness.
 
 mod class;
 mod curve;

@@ -1,15 +1,15 @@
-//! The weights of a route: the one form in which plans, snapshots and explanations pass them on.
+//! Weights of a route: the form that plans, snapshots and explanations share.
 
 use super::{ClassId, ClusterId, EngineId};
 
-/// Weights of one (cluster, class), from wherever they come.
+/// Weights of one (cluster, class), whatever their origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteWeights {
     pub cluster: ClusterId,
     pub class: ClassId,
-    /// Share of the demand that is refused, in [0, 1].
+    /// Fraction of the demand that is shed, in [0, 1].
     pub shed_frac: f64,
-    /// Shares of the rest, sum 1; empty if nothing is served.
+    /// Fractions of the served requests, sum 1; empty if no request is served.
     pub weights: Vec<(EngineId, f64)>,
 }
 
@@ -19,7 +19,7 @@ impl RouteWeights {
         self.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, weight)| weight)
     }
 
-    /// What each weight changes by from here to `new`; an engine of both is named twice.
+    /// Change of each weight from `self` to `new`; an engine of both routes occurs twice.
     pub(crate) fn changes_to<'r>(&'r self, new: &'r Self) -> impl Iterator<Item = (EngineId, f64)> + 'r {
         let engines = self.weights.iter().chain(&new.weights).map(|&(engine, _)| engine);
         engines.map(|engine| (engine, new.weight(engine) - self.weight(engine)))

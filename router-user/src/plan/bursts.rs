@@ -1,14 +1,16 @@
-//! What bursts cost: the wait that arrivals in bursts add to a profile, which was measured with
-//! steady ones. Pure.
+//! Burst delay: the wait that bursty arrivals add to a profile, which was measured with steady
+//! arrivals. Pure.
 //!
-//! docs/model.md, section 10. Of a stream whose counts have the index of dispersion `D` (variance
-//! by mean; 1 without bursts), an engine that is full at `C` has `(D - 1) / 2 x u^2 / (1 - u)` more
-//! requests waiting at utilisation `u` (Kingman 1961: the heavy-traffic law of any single queue),
-//! which is a wait of `(D - 1) / 2C x u / (1 - u)` for each. A price, and no wall: it keeps room
-//! free on engines as far as room elsewhere is cheap, and refuses nobody.
+//! docs/model.md, section 10. Let `D` be the index of dispersion of the arrival counts (variance by
+//! mean; 1 without bursts), and `C` the capacity of an engine. At utilisation `u` the bursts add
+//! `(D - 1) / 2 x u^2 / (1 - u)` waiting requests (Kingman 1961, the heavy-traffic approximation of
+//! a single queue), which is a wait of `(D - 1) / 2C x u / (1 - u)` for each request. The delay is
+//! a cost, not a limit: it keeps engines less full where room elsewhere is cheap, and sheds no
+//! request.
 
-/// Utilisation, and `u / (1 - u)` there. The last slope goes on: that close to full, the ten
-/// seconds that dispersion is measured over end before the wait is as long as the law says.
+/// Breakpoints of the delay: utilisation `u`, and `u / (1 - u)` there. Beyond the last knot the
+/// last slope continues. That close to full, a burst of the ten seconds over which dispersion is
+/// measured ends before the wait reaches the formula's value.
 pub(crate) const KNOTS: [(f64, f64); 9] = [
     (0.0, 0.0),
     (0.3, 0.3 / 0.7),
@@ -21,7 +23,7 @@ pub(crate) const KNOTS: [(f64, f64); 9] = [
     (0.95, 19.0),
 ];
 
-/// `u / (1 - u)` at `utilisation` >= 0, by [`KNOTS`].
+/// `u / (1 - u)` at `utilisation` >= 0, interpolated by [`KNOTS`].
 pub(crate) fn wait(utilisation: f64) -> f64 {
     let (from, value) = KNOTS[segment(utilisation)];
     value + slope(utilisation) * (utilisation - from)

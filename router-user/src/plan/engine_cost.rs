@@ -1,47 +1,47 @@
-//! What an engine costs at a load: the true curve, its linear segments, and its cheapest point
-//! under a price.
+//! Cost of an engine at a load: the true curve, its linear segments, and its minimum under a price.
 
 use crate::model::{EngineId, Fleet, Profile};
 
 use super::load::Load;
 use super::{Inputs, bursts};
 
-/// How long an overload is assumed to last before capacity is added: about what an inference server
-/// needs to be placed, started and to load its weights. Until then the queue of an engine with load
-/// above capacity only grows.
+/// Assumed duration of an overload, in ms, until capacity is added: about the time that an
+/// inference server needs to be placed, to start and to load its weights. Until then the queue of
+/// an engine with load above capacity only grows.
 const OVERLOAD_HORIZON_MS: f64 = 600_000.0;
 
-/// Overload beyond this many times the capacity costs no more: it keeps costs finite where capacity
-/// is 0.
+/// Largest relative overload, in capacities, that adds cost: the bound keeps the cost finite where
+/// capacity is 0.
 const OVERLOAD_LIMIT: f64 = 100.0;
 
-/// Static breakpoints as shares of capacity, dense near saturation, where the curve bends.
-/// docs/model.md, section 3.
+/// Static breakpoints as fractions of the free capacity, dense near saturation, where the curve
+/// bends. docs/model.md, section 3.
 const BREAKPOINTS: [f64; 19] =
     [0.0, 0.15, 0.30, 0.45, 0.55, 0.65, 0.72, 0.78, 0.83, 0.87, 0.90, 0.925, 0.945, 0.96, 0.972, 0.982, 0.99, 0.995, 1.0];
 
-/// Breakpoints around the load of the last round, as shares of the half-width of the refinement.
+/// Refined breakpoints around the load of the last round, as fractions of the half-width of the
+/// refinement.
 const REFINED: [f64; 9] = [-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0];
 
-/// Share of its capacity within which a load counts as being at a knot: the width of the finest
-/// breakpoints.
+/// Distance from a knot within which a load counts as on it, as a fraction of the capacity: the
+/// half-width of the finest breakpoints.
 const KNEE_FRAC: f64 = 1e-5;
 
-/// The latency of one engine over its load, with its replicas as ready as they are.
+/// Latency and cost of one engine, or of a pool, as functions of load with its ready replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineCost<'a> {
     profile: &'a Profile,
-    /// Replicas per ready replica: a load on part of the replicas is felt as this much more on all.
-    /// 0 when none is ready.
+    /// Replicas per ready replica: a load on the ready replicas slows them as much as `stretch`
+    /// times that load on all replicas. 0 when no replica is ready.
     stretch: f64,
-    /// How many times as slow as its profile the engine is; >= 1.
+    /// Factor on the times of the profile; >= 1.
     slowdown: f64,
     pub(crate) capacity_rps: f64,
-    /// What bursts add to TTFT, in ms, where the load is half of the capacity.
+    /// Delay that bursts add to TTFT at half of the profile's capacity, in ms.
     burst_ms: f64,
 }
 
-/// One linear piece of an engine's cost: up to `width_rps` more load for `slope_ms` each.
+/// One linear segment of an engine's cost: up to `width_rps` more load at `slope_ms` per unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Segment {
     pub(crate) width_rps: f64,
@@ -61,8 +61,8 @@ impl<'a> EngineCost<'a> {
         }
     }
 
-    /// Engines of one profile and slowdown as one, at equal utilisation: the load of each is felt
-    /// on its own ready replicas.
+    /// Engines of one profile and slowdown as one engine, at equal utilisation: each member's load
+    /// is on its own ready replicas.
     pub(crate) fn pooled(fleet: &'a Fleet, inputs: &Inputs, members: &[EngineId]) -> Self {
         if let [only] = members {
             return Self::new(fleet, inputs, *only);
@@ -98,13 +98,13 @@ impl<'a> EngineCost<'a> {
         (self.ttft_ms(load_rps), self.tbot_ms(load_rps))
     }
 
-    /// What `of` costs at this load, in ms, without what a load above capacity adds.
+    /// Cost of the load `of` at this load of the engine, in ms, without the cost of overload.
     pub(crate) fn cost_ms(&self, load_rps: f64, of: Load) -> f64 {
         of.cost(self.ttft_ms(load_rps), self.tbot_ms(load_rps))
     }
 
-    /// What a load above capacity adds to the latency of every request, in ms: the mean wait in a
-    /// queue that grows by `load - capacity` for [`OVERLOAD_HORIZON_MS`].
+    /// Latency that a load above capacity adds to every request, in ms: the mean wait in a queue
+    /// that grows by `load - capacity` for [`OVERLOAD_HORIZON_MS`].
     pub(crate) fn overload_ms(&self, load_rps: f64) -> f64 {
         let excess = if load_rps <= self.capacity_rps {
             0.0
@@ -116,37 +116,37 @@ impl<'a> EngineCost<'a> {
         excess.min(OVERLOAD_LIMIT) * OVERLOAD_HORIZON_MS / 2.0
     }
 
-    /// Cost of the whole load (requests/s x ms) of this `mix`: with weights of 1 the requests in
-    /// the engine x 1000.
+    /// Cost of the whole load of this `mix`, in requests/s x ms. With weights of 1 it is the number
+    /// of requests in the engine x 1000 (Little's law).
     pub(crate) fn total(&self, load_rps: f64, mix: Load) -> f64 {
         load_rps * self.cost_ms(load_rps, mix)
     }
 
-    /// Slope of [`Self::total`] to the right of `load_rps`, in ms: own latency and externality of
-    /// one more unit of work.
+    /// Marginal cost: the slope of [`Self::total`] to the right of `load_rps`, in ms. It is the own
+    /// latency of one more unit of work and its externality.
     pub(crate) fn marginal_ms(&self, load_rps: f64, mix: Load) -> f64 {
         self.cost_ms(load_rps, mix) + load_rps * self.slope_ms(load_rps, mix)
     }
 
-    /// Growth of the cost of `of` to the right of `load_rps`, in ms per unit of work/s.
+    /// Slope of the cost of `of` to the right of `load_rps`, in ms per unit of work/s.
     pub(crate) fn slope_ms(&self, load_rps: f64, of: Load) -> f64 {
         let tbot_slope = self.slowdown * self.profile.tbot_ms.slope(load_rps * self.stretch);
         of.cost(self.ttft_slope(load_rps), tbot_slope) * self.stretch
     }
 
-    /// Growth of TTFT to the right of `load_rps`, in ms for each request/s on all replicas.
+    /// Slope of TTFT to the right of `load_rps`, in ms per request/s on all replicas.
     fn ttft_slope(&self, load_rps: f64) -> f64 {
         let bursts = self.burst_ms * bursts::slope(self.utilisation(load_rps)) / self.profile.capacity_rps;
         self.slowdown * self.profile.ttft_ms.slope(load_rps * self.stretch) + bursts
     }
 
-    /// Load as a share of what the profile calls full, without headroom.
+    /// Load as a fraction of the profile's capacity on the ready replicas, without headroom.
     fn utilisation(&self, load_rps: f64) -> f64 {
         load_rps * self.stretch / self.profile.capacity_rps
     }
 
-    /// The knot of the profile that `load_rps` is at, and by how much the cost of one more request
-    /// jumps there, in ms.
+    /// The knot of the profile at `load_rps`, if there is one, and the jump of the marginal cost
+    /// there, in ms.
     pub(crate) fn knee(&self, load_rps: f64, mix: Load) -> Option<(f64, f64)> {
         let near = self.capacity_rps * KNEE_FRAC;
         let at = self.knots(0.0, self.capacity_rps).find(|knot| (knot - load_rps).abs() <= near)?;
@@ -166,16 +166,16 @@ impl<'a> EngineCost<'a> {
         if self.burst_ms > 0.0 { &bursts::KNOTS } else { &[] }
     }
 
-    /// How many segments [`Self::segments`] returns, whatever its arguments.
+    /// Number of segments that [`Self::segments`] returns; it does not depend on the arguments.
     pub(crate) fn segment_count(&self) -> usize {
         let knots = self.profile.ttft_ms.knots().len() + self.profile.tbot_ms.knots().len() + self.burst_knots().len();
         if self.is_ready() { BREAKPOINTS.len() + REFINED.len() + knots } else { 0 }
     }
 
-    /// The cost between `from` and capacity as chords, slopes never falling, refined within
+    /// Chords of the cost between `from` and capacity, with non-decreasing slopes, refined within
     /// `half_width` of `around`.
     ///
-    /// Shape: always [`Self::segment_count`] of them, the last ones with width 0, so that a model
+    /// Shape: always [`Self::segment_count`] segments, the last ones with width 0, so that a model
     /// can be edited in place.
     pub(crate) fn segments(&self, from: f64, mix: Load, around: f64, half_width: f64) -> Vec<Segment> {
         if !self.is_ready() {
@@ -189,8 +189,8 @@ impl<'a> EngineCost<'a> {
         let mut segments = Vec::with_capacity(self.segment_count());
         let mut least = 0.0_f64;
         for pair in loads.windows(2) {
-            // A chord of load x latency: exact also where it is narrow, unlike a difference of two
-            // large totals.
+            // The slope of load x latency between two loads. This form is exact also for narrow
+            // segments, unlike a difference of two large totals.
             let (a, b) = (pair[0], pair[1]);
             let (low, high) = (self.cost_ms(a, mix), self.cost_ms(b, mix));
             let growth = if b - a > to * f64::EPSILON * 16.0 { (high - low) / (b - a) } else { self.slope_ms(a, mix) };
@@ -201,7 +201,8 @@ impl<'a> EngineCost<'a> {
         segments
     }
 
-    /// Least of `total(load) - price x load` over loads from `from` to capacity, on the true curve.
+    /// Minimum of `total(load) - price x load` over loads from `from` to capacity, on the true
+    /// curve.
     pub(crate) fn cheapest(&self, from: f64, mix: Load, price_ms: f64) -> f64 {
         let to = self.capacity_rps.max(from);
         let mut loads: Vec<f64> = if self.is_ready() { self.knots(from, to).collect() } else { Vec::new() };
@@ -210,8 +211,8 @@ impl<'a> EngineCost<'a> {
         let value = |load: f64| self.total(load, mix) - price_ms * load;
         let mut least = value(from).min(value(to));
         for pair in loads.windows(2) {
-            // Between knots the total is a quadratic: latency = rest + slope x load. Its slope is
-            // asked in the middle, since a knot that was scaled to the ready replicas may round to
+            // Between knots the total is a quadratic: latency = rest + slope x load. The slope is
+            // taken in the middle, since a knot that is scaled to the ready replicas may round to
             // either side of itself.
             let middle = (pair[0] + pair[1]) / 2.0;
             let slope = self.slope_ms(middle, mix);

@@ -1,4 +1,4 @@
-//! What given weights cost on the true curves, wherever the weights come from.
+//! Evaluation of given weights on the true curves, whatever their origin.
 
 use crate::model::{EngineId, Fleet};
 
@@ -6,23 +6,24 @@ use super::engine_cost::EngineCost;
 use super::load::Load;
 use super::{Inputs, RouteWeights};
 
-/// Share of its capacity an engine may be above it before that counts: what is lost when weights
-/// are printed and read.
+/// Relative and absolute excess over the capacity that does not count as overload: the precision
+/// that printing and reading weights loses.
 const CAPACITY_TOLERANCE: f64 = 1e-6;
 
-/// Latency and load under given weights and inputs.
+/// Latencies and loads under given weights and inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation {
     /// Mean latency of a served request (network, TTFT and all tokens), in ms; 0 if none is served.
-    /// Overload counts as the wait in a queue that grows for ten minutes, so that it is finite and
-    /// worse than any legal plan.
+    /// Overload adds the wait in a queue that grows for ten minutes: a finite latency, and above
+    /// that of any legal plan.
     pub mean_ms: f64,
-    /// The same with each part of the latency times its class's weight: what plans minimise.
+    /// Mean cost of a served request, in ms: its latency, each part times its class's weight. Plans
+    /// minimise it.
     pub cost_ms: f64,
     pub served_rps: f64,
-    /// Demand that the weights refuse or do not mention.
+    /// Demand that the weights shed or do not mention, in requests/s.
     pub shed_rps: f64,
-    /// Whether an engine gets more than its capacity.
+    /// Whether some engine gets more than its capacity.
     pub is_overloaded: bool,
     /// One per engine of the fleet.
     pub engines: Vec<EngineEvaluation>,
@@ -30,28 +31,27 @@ pub struct Evaluation {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineEvaluation {
-    /// Work/s, in reference requests/s, as is the capacity.
+    /// Work, in reference requests/s like the capacity.
     pub load_rps: f64,
     pub capacity_rps: f64,
-    /// KV memory, in the same unit: full at the capacity. 0 where the size of the cache is not
-    /// known.
+    /// KV memory, in the same unit: full at the capacity. 0 where the size of the cache is unknown.
     pub memory_rps: f64,
-    /// Load by capacity; 0 without load, and `1 + load` where capacity is 0, so that it is finite
-    /// and above 1.
+    /// Load divided by capacity: 0 without load, and `1 + load` where capacity is 0, so that it is
+    /// finite and above 1.
     pub utilisation: f64,
-    /// Mean time its requests spend in it, in ms, overload included; without load, what a first
-    /// request of mean length would.
+    /// Mean time of its requests in the engine, in ms, overload included. Without load, the time of
+    /// a first request of mean length.
     pub latency_ms: f64,
     pub is_overloaded: bool,
 }
 
 /// Evaluates `weights` for `inputs`, which must be of `fleet`.
 ///
-/// The engines need not be eligible, ready or within capacity: that is what
-/// [`crate::plan::verify::legal`] is for.
+/// The engines need not be eligible, ready or within capacity: [`crate::plan::verify::legal`]
+/// checks that.
 pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Evaluation {
     let nothing = || vec![Load::default(); fleet.engines.len()];
-    // What is paid for, and the plain requests and tokens.
+    // Loads with the classes' weights, for the cost, and loads without them, for the latency.
     let (mut loads, mut plain) = (nothing(), nothing());
     let mut memory_rps = vec![0.0; fleet.engines.len()];
     let (mut served_rps, mut network, mut network_cost) = (0.0, 0.0, 0.0);
@@ -79,7 +79,8 @@ pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Eva
             let cost = EngineCost::new(fleet, inputs, engine);
             let (load, count) = (loads[engine.index()].work, plain[engine.index()].ttft);
             let is_overloaded = load > cost.capacity_rps * (1.0 + CAPACITY_TOLERANCE) + CAPACITY_TOLERANCE;
-            // Beyond capacity the profile says nothing: its value there, and the queue.
+            // Beyond capacity the profile is undefined: the latency is its value at capacity, and
+            // the queue.
             let (ttft_ms, tbot_ms) = cost.times_ms(load.min(cost.capacity_rps));
             let ttft_ms = ttft_ms + cost.overload_ms(load);
             let spent = plain[engine.index()].cost(ttft_ms, tbot_ms);
@@ -106,8 +107,8 @@ pub fn evaluate(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Eva
     }
 }
 
-/// Every (cluster, class) to its nearest eligible, ready engine, ties by name: what a fleet without
-/// a plan would do.
+/// Sends every (cluster, class) to its nearest eligible, ready engine, ties by name: the weights of
+/// a fleet without a plan.
 pub fn nearest(fleet: &Fleet, inputs: &Inputs) -> Vec<RouteWeights> {
     let mut routes = Vec::with_capacity(fleet.clusters.len() * fleet.classes.len());
     for cluster in fleet.cluster_ids() {

@@ -1,10 +1,10 @@
-//! What a plan is made from besides the fleet: the numbers that move.
+//! The inputs of a plan besides the fleet: numbers that change from plan to plan.
 
 use thiserror::Error;
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible};
 
-/// The moving inputs of one plan.
+/// The varying inputs of one plan.
 ///
 /// Shape: every list has one entry per id of the fleet it belongs to.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,40 +15,40 @@ pub struct Inputs {
     pub rtt_ms: Vec<Vec<f64>>,
     /// Ready replicas of each engine, 0 to its replicas.
     pub ready: Vec<u32>,
-    /// How many times as slow as its profile each engine is at its load; finite, >= 1.
+    /// Factor on the times of each engine's profile at its load; finite, >= 1.
     pub slowdown: Vec<f64>,
-    /// Share of every capacity that is kept free, in [0, 1).
+    /// Headroom: fraction of every capacity that stays free, in [0, 1).
     pub headroom_frac: f64,
-    /// What a request of each class loses, in ms, if it goes elsewhere than the weights in force
-    /// would send it; finite, >= 0.
+    /// Move price: loss of a request of each class, in ms, if it goes to another engine than the
+    /// active weights would send it to; finite, >= 0.
     pub move_price_ms: Vec<f64>,
-    /// Largest share of the demand that one plan may move, in (0, 1], while the weights in force
-    /// break no rule.
+    /// Largest fraction of the demand that one plan may move, in (0, 1]. It applies while the
+    /// active weights break no rule.
     pub move_limit_frac: f64,
-    /// What bursts add to the TTFT of each engine, in ms, when it is half full; finite, >= 0.
-    /// docs/model.md, section 10.
+    /// Delay that bursts add to the TTFT of each engine at half of its profile's capacity, in ms;
+    /// finite, >= 0. docs/model.md, section 10.
     pub burst_ms: Vec<f64>,
-    /// Load, in requests/s, above which an engine is not to be filled although its capacity is
-    /// larger; finite, >= 0.
+    /// Load limit of each engine below its capacity, in requests/s; finite, >= 0. `None` where only
+    /// the capacity limits.
     pub load_limit_rps: Vec<Option<f64>>,
-    /// What an operator has fixed; at most one per (cluster, class).
+    /// Weights that operators have set; at most one pin per (cluster, class).
     pub pins: Vec<Pin>,
 }
 
-/// A tenth of the traffic per plan: whatever is wrong with an input, most conversations stay where
-/// they are until the next one.
+/// Default of [`Inputs::move_limit_frac`]: a tenth of the demand per plan. Whatever is wrong with
+/// an input, most conversations keep their engine until the next plan.
 pub const MOVE_LIMIT_FRAC: f64 = 0.1;
 
-/// Weights of one (cluster, class) that an operator has set: the plan takes them as they are.
+/// A pin: weights of one (cluster, class) that an operator has set. The plan takes them unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pin {
     pub cluster: ClusterId,
     pub class: ClassId,
-    /// Only eligible engines; >= 0, at least one above 0. They are scaled to sum to 1.
+    /// Eligible engines only; weights >= 0, at least one above 0. The plan scales them to sum to 1.
     pub weights: Vec<(EngineId, f64)>,
 }
 
-/// Why inputs are no inputs of this fleet.
+/// Why inputs do not fit this fleet.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum InputError {
     #[error("{what} has {found} entries, wanted {wanted}")]
@@ -76,8 +76,8 @@ pub enum InputError {
 }
 
 impl Inputs {
-    /// The configured demand and distances, every replica ready and as fast as its profile, no
-    /// headroom, no pins.
+    /// The configured demand and round-trip times, every replica ready and as fast as its profile,
+    /// no headroom, no pins.
     pub fn from_fleet(fleet: &Fleet) -> Self {
         Self {
             demand_rps: fleet.clusters.iter().map(|cluster| cluster.demand_rps.clone()).collect(),
@@ -93,21 +93,23 @@ impl Inputs {
         }
     }
 
-    /// Why `engine` may not serve `class` of `cluster`, distance included; `None` when it may.
-    /// Health is no part of it.
+    /// Why `engine` may not serve `class` of `cluster`, round-trip cap included; `None` if it may.
+    /// Health does not count.
     pub fn ineligible(&self, fleet: &Fleet, cluster: ClusterId, class: ClassId, engine: EngineId) -> Option<Ineligible> {
         let too_far = || fleet.classes[class.index()].too_far(self.rtt_ms[cluster.index()][engine.index()]);
         fleet.ineligible(class, engine).or_else(too_far)
     }
 
-    /// Load an engine may be given, in requests/s, within its limit; 0 when no replica is ready.
+    /// Capacity: the load that an engine may be given, in requests/s, within its load limit; 0 if
+    /// no replica is ready.
     pub fn capacity_rps(&self, fleet: &Fleet, engine: EngineId) -> f64 {
         let ready = f64::from(self.ready[engine.index()]) / f64::from(fleet.engines[engine.index()].replicas);
         let capacity_rps = fleet.profile_of(engine).capacity_rps * ready * (1.0 - self.headroom_frac);
         self.load_limit_rps[engine.index()].map_or(capacity_rps, |limit| capacity_rps.min(limit))
     }
 
-    /// Forgets pins that name an engine which has since come to be too far away; returns how many.
+    /// Drops pins with an engine that is no longer eligible, such as one whose measured round-trip
+    /// time now exceeds the cap; returns the number of dropped pins.
     pub fn drop_far_pins(&mut self, fleet: &Fleet) -> usize {
         let pins = std::mem::take(&mut self.pins);
         let count = pins.len();
@@ -117,7 +119,7 @@ impl Inputs {
         count - self.pins.len()
     }
 
-    /// The pin of a (cluster, class), if an operator has set one.
+    /// The pin of a (cluster, class), if there is one.
     pub fn pin(&self, cluster: ClusterId, class: ClassId) -> Option<&Pin> {
         self.pins.iter().find(|pin| pin.cluster == cluster && pin.class == class)
     }

@@ -1,4 +1,4 @@
-//! What a plan says: weights, prices and the certificate that comes with them.
+//! The outcome of planning: weights, prices and the certificate.
 
 use crate::model::{ClassId, ClusterId, EngineId};
 
@@ -8,22 +8,22 @@ use super::verify::LegalWeights;
 use crate::model::RouteWeights;
 use crate::plan::problem::cooldown::Reversal;
 
-/// How far a plan got.
+/// Whether a plan serves all demand within capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// All demand is routed within capacity, at least cost.
+    /// All demand is routed within capacity.
     Optimal,
-    /// Some demand is shed, because capacity forces it, or a pin fills an engine beyond its
+    /// Some demand is shed because capacity forces it, or a pin fills an engine beyond its
     /// capacity.
     Degraded,
 }
 
-/// The weights of a whole fleet, and what they cost.
+/// The weights of a whole fleet, and their cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub status: Status,
-    /// What a served request costs in the mean, in ms, on the true curves: its latency, each part
-    /// times its class's weight.
+    /// Mean cost of a served request, in ms, on the true curves: its latency, each part times its
+    /// class's weight.
     pub objective_ms: f64,
     /// Mean latency of a served request (network, TTFT and all tokens), in ms, on the true curves.
     pub latency_ms: f64,
@@ -32,57 +32,56 @@ pub struct Plan {
     /// One per engine of the fleet.
     pub engines: Vec<EngineLoad>,
     pub certificate: Certificate,
-    /// Share of the demand that goes elsewhere than the held weights would send it; 0 where none
-    /// are held.
+    /// Fraction of the demand that moves to another pool than the held weights would send it to; 0
+    /// without held weights.
     pub moved_frac: f64,
-    /// The largest change of a weight that has just gone the other way; `None` where no plan before
-    /// it is known.
+    /// The largest reversal of a recent move; `None` if the plan makes none or knows no earlier
+    /// plan.
     pub turn: Option<Reversal>,
-    /// Whether it was made without a solver, so that it is legal but not the best: its gap says by
-    /// how much at most.
+    /// Whether the plan was made without a solver. Then it is legal but not optimal, and its gap
+    /// bounds the loss.
     pub is_greedy: bool,
-    /// Why the optimiser has no plan, where this greedy plan stands in for one that failed.
+    /// Why the optimiser failed, where this greedy plan stands in for its plan.
     pub solver_failure: Option<String>,
-    /// No price that latency alone makes is above this, in ms per unit of work: a higher one
-    /// belongs to a request that only fits if another is shed.
+    /// Upper bound on every price that latency alone causes, in ms per unit of work. A higher price
+    /// belongs to a request that fits only if another one is shed.
     pub price_limit_ms: f64,
-    /// Time it took, in ms: 0 until whoever called for the plan sets it, as planning itself reads
-    /// no clock.
+    /// Duration of planning, in ms. Planning reads no clock, so it is 0 until the caller sets it.
     pub solve_ms: f64,
     /// The weights of the routes, with the proof that they are legal.
     pub(crate) legal: LegalWeights,
 }
 
-/// Where one cluster sends one class.
+/// The weights of one cluster and class, with their prices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
     pub cluster: ClusterId,
     pub class: ClassId,
     pub demand_rps: f64,
-    /// Marginal cost of one more request, in ms; above [`Plan::price_limit_ms`] x its work where it
-    /// or another would have to be shed.
+    /// Marginal cost of one more request, in ms. It is above [`Plan::price_limit_ms`] x its work
+    /// where this request or another one would be shed.
     pub price_ms: f64,
     pub shed_rps: f64,
     /// Whether an operator fixed the weights.
     pub is_pinned: bool,
-    /// In fleet order, only engines with a weight. The weights are > 0 and sum to 1; empty if no
+    /// In fleet order; engines with a weight only. The weights are > 0 and sum to 1; empty if no
     /// engine can serve the class.
     pub weights: Vec<RouteWeight>,
-    /// What a request costs in ms that goes elsewhere than the held weights would send it; 0 where
-    /// none are held. Above the class's own price where the limit of movement binds.
+    /// Price of a request that moves to another engine than the held weights would send it to, in
+    /// ms; 0 without held weights. It exceeds the class's own move price in a cooldown, and where
+    /// the limit on movement binds.
     pub move_price_ms: f64,
-    /// Part of it that is due to the limit of movement, in ms: 0 unless that binds.
+    /// Part of `move_price_ms` that the limit on movement causes, in ms; 0 unless that limit binds.
     pub move_limit_price_ms: f64,
-    /// What one more request that exceeds its cluster's budget of detours by the whole budget costs
-    /// for that, in ms.
+    /// Price of the detour budget, in ms, for one more request that exceeds it by the whole budget.
     pub detour_price_ms: f64,
-    /// What the held weights would send of the present demand, in requests/s; engines without any
-    /// are left out.
+    /// Part of the current demand that the held weights would send to each engine, in requests/s;
+    /// engines without any are left out.
     pub held_rps: Vec<(EngineId, f64)>,
-    /// Engines kept out because the share of one of them would have been too small to be worth a
-    /// way of its own.
+    /// Engines that pruning excluded from the route, because at least one of their shares would
+    /// have been a sliver.
     pub pruned: Vec<EngineId>,
-    /// Engines that may serve the class but for their distance from this cluster.
+    /// Engines that could serve the class but exceed its round-trip cap from this cluster.
     pub too_far: Vec<EngineId>,
 }
 
@@ -90,9 +89,9 @@ pub struct Route {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RouteWeight {
     pub engine: EngineId,
-    /// Share of what the route serves.
+    /// Fraction of the route's served requests.
     pub weight: f64,
-    /// The same in requests/s.
+    /// The weight in requests/s.
     pub rps: f64,
 }
 
@@ -100,64 +99,67 @@ pub struct RouteWeight {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineLoad {
     pub engine: EngineId,
-    /// The first of the engines it was planned as one with; itself where it is the only one.
+    /// First engine of its pool, which is planned as one; the engine itself if it is alone.
     pub pool: EngineId,
-    /// Work it is given per second, in reference requests/s; so are the three after it.
+    /// Load, in reference requests/s; so are the next two fields.
     pub load_rps: f64,
-    /// The part of it that operators have pinned there.
+    /// Part of the load that pins put there.
     pub pinned_rps: f64,
-    /// Load it may be given; 0 when no replica is ready.
+    /// Capacity: the load that it may be given; 0 if no replica is ready.
     pub capacity_rps: f64,
-    /// Load by capacity; 0 without load.
+    /// Load divided by capacity; 0 without load.
     pub utilisation: f64,
-    /// What a unit of its work consists of.
+    /// Composition of one unit of its work.
     pub(crate) mix: Load,
-    /// Mean time its requests spend in it, in ms; of an idle engine, what a first request of mean
-    /// length would.
+    /// Mean time of its requests in the engine, in ms. Without load, the time of a first request of
+    /// mean length.
     pub latency_ms: f64,
-    /// Marginal cost of one more unit of work like what it has, network apart, in ms.
+    /// Marginal cost of one more unit of work of the same mix, without network, in ms.
     pub price_ms: f64,
-    /// The part of it that is due to capacity alone: the worth of one more unit of capacity, in ms.
+    /// Part of `price_ms` that capacity alone causes: the value of one more unit of capacity, in
+    /// ms.
     pub capacity_price_ms: f64,
-    /// KV memory that its requests take, in the unit of the load, of the same capacity; 0 where the
-    /// size of the cache is not known.
+    /// KV memory that its requests take, in units of load and full at the same capacity; 0 where
+    /// the size of the cache is unknown.
     pub memory_rps: f64,
-    /// The worth of one more unit of it, in ms.
+    /// Value of one more unit of KV memory, in ms.
     pub memory_price_ms: f64,
-    /// Marginal cost of one more request of each class, network and detour apart, in ms.
+    /// Marginal cost of one more request of each class, without network and detour, in ms.
     pub class_price_ms: Vec<f64>,
 }
 
-/// Proof of a plan's quality that does not rest on the solver's word; docs/model.md, section 5.
+/// Certificate: a proof of a plan's quality that does not depend on the solver; docs/model.md,
+/// section 5.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Certificate {
-    /// Largest amount by which a row or a bound of the linear program is missed, in requests/s.
+    /// Primal residual: the largest violation of a row or a bound of the linear program, in
+    /// requests/s.
     pub residual_rps: f64,
-    /// Largest amount by which a reduced cost has the wrong sign, in ms.
+    /// Dual residual: the largest reduced cost of the wrong sign, in ms.
     pub reduced_cost_ms: f64,
-    /// The plan's cost over the best any weights could reach on the true curves, as a share; a
-    /// bound, computed from the prices.
+    /// Relative optimality gap: an upper bound on the plan's cost over the best of any weights on
+    /// the true curves, from a Lagrangian bound at the plan's prices.
     pub gap_frac: f64,
-    /// Price of stability: the plan's latency over the least that any weights could reach if moving
-    /// were free, as a share; a bound.
+    /// Price of stability: an upper bound on the plan's latency over the least of any weights if
+    /// moving were free, as a fraction.
     pub stability_frac: f64,
-    /// What freezing the engines' mixes of requests leaves wrong in the cost, in ms per served
-    /// request; 0 where classes differ in nothing but the amount of work.
+    /// Error in the cost that comes from fixing the mixes of the engines, in ms per served request;
+    /// 0 where classes differ in work only.
     pub mix_error_ms: f64,
-    /// Linear programs solved, and independent parts of the fleet they were solved for.
+    /// Most linear programs that one component took, and the number of components that took any.
     pub rounds: u32,
     pub components: u32,
 }
 
 impl EngineLoad {
-    /// Whether pins alone take all it may be given, so that nothing is left to plan with.
+    /// Whether pins alone fill the engine, so that no capacity is left to plan with.
     pub fn is_filled_by_pins(&self) -> bool {
         self.pinned_rps > 0.0 && self.pinned_rps >= self.capacity_rps * (1.0 - ROUNDING_FRAC)
     }
 }
 
 impl Plan {
-    /// The weights, with the proof that they are legal under the inputs of the plan.
+    /// The weights, with the proof that they are legal under the plan's inputs.
     pub fn legal(&self) -> &LegalWeights {
         &self.legal
     }

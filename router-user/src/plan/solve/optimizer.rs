@@ -35,9 +35,9 @@ const HELD_GAP_GOAL_FRAC: f64 = 1e-5;
 /// price by more.
 const PRICE_GOAL_MS: f64 = 0.01;
 
-/// Upper bound on the linear programs of one component. Breakpoints close in by a factor of four
-/// per round, so eight rounds resolve a load to one part in 10^5. The other rounds serve fleets
-/// whose mix of lengths moves between rounds.
+/// Upper bound on the rounds of one optimisation, each of which solves one linear program.
+/// Breakpoints close in by a factor of four per round, so eight rounds resolve a load to one part
+/// in 10^5. The other rounds serve fleets whose mix of lengths moves between rounds.
 const MAX_ROUNDS: u32 = 24;
 
 /// After this many rounds a gap of [`LATE_GAP_FRAC`] ends them too. That gap is far below the
