@@ -1,15 +1,15 @@
-//! What is wrong with a measurement, in words.
+//! Anomalies: measurements that are late, impossible or contradictory, in words for operators.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::{EngineId, Fleet};
 
-/// Something that was measured and is not believed, or believed with a reservation.
+/// A measurement that the plan does not use, or uses with a limit on its effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Anomaly {
-    /// What it is about, such as `engine e2` or `cluster b`.
+    /// Subject of the measurement, such as `engine e2` or `cluster b`.
     pub subject: String,
-    /// What is wrong with it, and what the plan makes of it.
+    /// Description of the anomaly, and its effect on the plan.
     pub finding: String,
 }
 

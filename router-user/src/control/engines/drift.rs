@@ -1,66 +1,79 @@
-//! Whether an engine still answers as its profile says: docs/model.md, section 10. Pure.
+//! Drift detection: whether an engine still performs as its profile says; docs/model.md, section
+//! 10. Pure.
 //!
-//! Each window of an engine's own histograms gives a load, and the mean time that its requests spent in the engine. The logarithm of that time
-//! over the profile's at that load is summed up on both sides (CUSUM). A sum that crosses its bound is an alarm: from then on the plan takes the
-//! engine for as slow as it is observed to be. Never for faster: that is only said.
+//! Each window of an engine's own histograms gives a load, and the mean time that its requests
+//! spent in the engine. A two-sided CUSUM sums up the logarithm of that time over the profile's
+//! time at that load. An alarm starts when one of the sums crosses its bound. From then on the plan
+//! uses the observed slowdown. An engine faster than its profile is reported but not planned for.
 
 use std::time::Duration;
 
 use crate::model::Profile;
 use crate::probe::{EngineSignals, Timings};
 
-/// A window has at least so many requests and is at least so long; one that does not get there in time is left out.
+/// Smallest number of requests and shortest length of a window: fewer requests are noise. A longer
+/// window than [`LONGEST_WINDOW`] is discarded, since the load may have changed within it.
 const LEAST_REQUESTS: f64 = 30.0;
 const LEAST_WINDOW: Duration = Duration::from_secs(5);
 const LONGEST_WINDOW: Duration = Duration::from_secs(120);
-/// Mean load, as a share of capacity, beyond which a queue may grow, and nothing is predicted.
+/// Largest mean load, as a fraction of the profile's capacity, at which windows are judged: above
+/// it queues may grow, which the profile does not describe.
 const MOST_LOAD_FRAC: f64 = 0.9;
-/// Difference, as a logarithm, that is left alone: a profile is hardly ever better than this.
+/// Allowance of the CUSUM, as a logarithm: few profiles are more accurate than 10 %.
 const ALLOWANCE: f64 = 0.1;
-/// Sum of what goes beyond it that is an alarm: one and a half minutes of 20 % more, less than half a minute of 50 % more, at windows of 5 s.
+/// Bound of the CUSUM. With windows of 5 s it is crossed after 1.5 minutes of 20 % more time, and
+/// in less than half a minute of 50 % more.
 const BOUND: f64 = 1.0;
-/// Largest difference of one window that counts, so that one strange window is no alarm.
+/// Largest difference of one window that counts, as a logarithm, so that a single outlier is no
+/// alarm.
 const MOST_DIFFERENCE: f64 = 0.5;
-/// Standard deviation at which a window counts half.
+/// Standard deviation of a window, as a logarithm, at which it has half the weight.
 const NOISE: f64 = 0.15;
-/// Part of a whole window in the running mean of differences, and of any window in that of loads.
+/// Gain per window of the running mean of differences, for a window of full weight, and of the
+/// running mean of loads.
 const SMOOTHING: f64 = 0.2;
 const LOAD_SMOOTHING: f64 = 0.05;
-/// Largest slowdown that is planned with: beyond it the engine gets next to nothing already.
+/// Largest slowdown that the plan uses, as a factor: beyond it the engine gets next to no load
+/// anyway.
 const MOST_SLOWDOWN: f64 = 4.0;
-/// Steps of the slowdown, so that noise makes no new plan and no pool falls apart.
+/// Step of the planned slowdown, as a factor, so that noise causes no new plan and pools of equal
+/// engines stay together.
 const STEP: f64 = 0.1;
-/// An alarm ends when the running mean was within the allowance for so long.
+/// Time that the running mean must stay within the allowance before an alarm ends: an engine that
+/// was slow must prove itself for long.
 const CALM: Duration = Duration::from_secs(600);
 
 /// One engine against its profile.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drift {
-    /// Where the present window began.
+    /// Start of the current window: time, and the histograms' totals for TTFT and TBOT.
     start: Option<(Duration, Timings, Timings)>,
-    /// Running mean of the load: that of single windows would pass over just those in which few came.
+    /// Running mean of the load, in requests/s. Single windows would be a biased limit: it would
+    /// skip just the windows with many requests.
     load_rps: Option<f64>,
     /// Running mean of the difference, as a logarithm.
     mean: f64,
-    /// Sums of what was slower and faster than allowed.
+    /// CUSUM of slower and of faster windows.
     slower: f64,
     faster: f64,
     alarm: Option<Alarm>,
     calm_since: Option<Duration>,
 }
 
-/// That an engine is not as its profile says.
+/// An engine that differs from its profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Alarm {
-    /// Observed time over the profile's, in steps of [`STEP`]; below 1 for an engine that is faster.
+    /// Observed time divided by the profile's, in steps of [`STEP`]; below 1 for an engine that is
+    /// faster.
     pub(crate) ratio: f64,
     pub(crate) since: Duration,
 }
 
 impl Drift {
-    /// Takes what a whole engine said at `now`; a load on it is felt as `stretch` times as much on all its replicas.
+    /// Takes the engine's signals at `now`. `stretch` is its number of replicas per ready replica:
+    /// the load on the ready replicas times `stretch` is the load that the profile describes.
     pub(crate) fn take(&mut self, now: Duration, signals: &EngineSignals, profile: &Profile, stretch: f64) {
-        // An engine that shows no gaps is judged by its first tokens alone.
+        // An engine without a histogram of TBOT is judged by its TTFT alone.
         let Some(ttft) = signals.ttft else { return };
         let itl = signals.itl.unwrap_or(Timings { sum_s: 0.0, count: 0.0 });
         let Some((since, first_ttft, first_itl)) = self.start else { return self.start = Some((now, ttft, itl)) };
@@ -83,14 +96,14 @@ impl Drift {
         let wanted_ms = profile.latency_ms(load_rps, tokens);
         let observed_ms = (first_s + gaps_s) / requests * 1e3;
         if wanted_ms > 0.0 && observed_ms > 0.0 {
-            // The load itself is a count, and the steeper the curve, the more its noise shows.
+            // The load is itself a count, and its noise matters more the steeper the curve is.
             let steepness = load_rps * (profile.ttft_ms.slope(load_rps) + tokens * profile.tbot_ms.slope(load_rps)) / wanted_ms;
             let noise = ((1.0 + steepness * steepness) / requests).sqrt();
             self.weigh(now, (observed_ms / wanted_ms).ln(), 1.0 / (1.0 + (noise / NOISE).powi(2)));
         }
     }
 
-    /// Takes one difference, which counts as `weight` of a whole window.
+    /// Adds one difference, with `weight` as a fraction of a whole window.
     fn weigh(&mut self, now: Duration, difference: f64, weight: f64) {
         let bounded = difference.clamp(-MOST_DIFFERENCE, MOST_DIFFERENCE);
         self.mean += SMOOTHING * weight * (difference.clamp(-MOST_SLOWDOWN.ln(), MOST_SLOWDOWN.ln()) - self.mean);
@@ -101,7 +114,8 @@ impl Drift {
         }
         let Some(alarm) = &mut self.alarm else { return };
         let ratio = ((self.mean.exp() / STEP).round() * STEP).clamp(STEP, MOST_SLOWDOWN);
-        // More is believed at once; less only when an engine is back for long.
+        // During an alarm a slowdown only grows; it ends with the alarm. A ratio of at most 1
+        // follows the mean both ways.
         if ratio > alarm.ratio || (alarm.ratio <= 1.0 && ratio < alarm.ratio) {
             alarm.ratio = ratio;
         }
@@ -112,12 +126,12 @@ impl Drift {
         }
     }
 
-    /// How many times as slow as its profile the engine is planned to be; >= 1.
+    /// Slowdown that the plan uses, as a factor on the profile's times; >= 1.
     pub(crate) fn slowdown(&self) -> f64 {
         self.alarm.map_or(1.0, |alarm| alarm.ratio.max(1.0))
     }
 
-    /// The alarm in force, if it amounts to anything.
+    /// The current alarm, if its ratio differs from 1 by more than half a step.
     pub(crate) fn alarm(&self) -> Option<Alarm> {
         self.alarm.filter(|alarm| (alarm.ratio - 1.0).abs() > STEP / 2.0)
     }
@@ -165,7 +179,8 @@ mod tests {
             sum
         }
 
-        /// `windows` of 5 s at about `load_rps`, each with Poisson counts and latencies that vary by a tenth.
+        /// `windows` of 5 s at about `load_rps`, each with Poisson counts and latencies that vary
+        /// by a tenth.
         fn run(&mut self, windows: usize, load_rps: f64, ratio: f64) {
             for _ in 0..windows {
                 let requests = (5.0 * load_rps + (5.0 * load_rps).sqrt() * self.noise()).round().max(0.0);

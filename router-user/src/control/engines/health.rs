@@ -1,4 +1,4 @@
-//! Which engines answer: a probe per engine, and what its answers mean for the plan.
+//! Health probes: one probe per engine, and the verdict that follows from its answers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,29 +8,33 @@ use tokio::sync::mpsc;
 use crate::model::{EngineId, Fleet};
 use crate::plan::Inputs;
 
-/// Refusals in a row that take an engine out of the plan; one alone is as likely a restart of a moment.
+/// Number of refusals since the last healthy answer that take an engine out of the plan; one alone
+/// may be a short restart.
 const REFUSALS: u32 = 2;
-/// Silences in a row that do. A machine that is short of CPU answers late, and to take its engine away then makes the others late too.
+/// Number of time-outs since the last healthy answer that take an engine out of the plan. A machine
+/// that is short of CPU answers late, and taking its engine away would make the others late too.
 const SILENCES: u32 = 5;
-/// Silences in a row after which it is not given more than most of its capacity.
+/// Number of time-outs since the last healthy answer after which an engine counts as late, and most
+/// of its capacity is its limit.
 const LATE_SILENCES: u32 = 2;
-/// A probe without an answer for so long counts as silence.
+/// Time-out of a probe: far above the answer time of a healthy engine.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Fraction of the fleet's capacity that silence may take out of the plan; beyond it, it is the probe that cannot be trusted.
+/// Largest fraction of the fleet's capacity that time-outs may take out of the plan; beyond it the
+/// probes are the likelier fault.
 pub(crate) const MOST_SILENT_FRAC: f64 = 0.5;
 
-/// What one probe met.
+/// The answer to one probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Any status below 500: an engine without such a path still answers.
+    /// A status below 500: an engine without a `/health` path still answers.
     Healthy,
-    /// Connection refused or broken, or a status of 500 and above: hard evidence.
+    /// Connection refused or broken, or a status of 500 and above: certain evidence.
     Refused,
-    /// Nothing in time.
+    /// No answer within the time-out.
     Silent,
 }
 
-/// What the plan should think of an engine.
+/// The state of an engine that the plan uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Ready,
@@ -38,7 +42,7 @@ pub enum Verdict {
     Silent,
 }
 
-/// One engine's health as the probes see it. Pure: takes answers, gives a verdict.
+/// Health of one engine according to its probes. Pure: it takes answers and gives a verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Health {
     refusals: u32,
@@ -57,7 +61,7 @@ impl Health {
         (self.verdict() != before).then_some(self.verdict())
     }
 
-    /// Whether several answers are missing, though not as many as make it silent.
+    /// Whether several answers are missing, but fewer than [`SILENCES`].
     pub(crate) fn is_late(self) -> bool {
         self.verdict() == Verdict::Ready && self.silences >= LATE_SILENCES
     }
@@ -78,8 +82,8 @@ pub struct Probe {
     pub answer: Answer,
 }
 
-/// Counts every engine of a class as ready when none of that class's engines is: then the probe is the likelier fault, and if it is
-/// not, trying costs nothing. Returns the engines that were assumed to be ready.
+/// Treats every engine of a class as ready if none of them is: then the probes are the likelier
+/// fault, and otherwise an attempt costs nothing. Returns the engines that it treats as ready.
 pub(crate) fn assume_ready(fleet: &Fleet, inputs: &mut Inputs) -> Vec<EngineId> {
     let mut assumed = Vec::new();
     for class in fleet.class_ids() {
@@ -96,7 +100,7 @@ pub(crate) fn assume_ready(fleet: &Fleet, inputs: &mut Inputs) -> Vec<EngineId> 
     assumed
 }
 
-/// Probes `GET /health` of one engine every `period`, until the receiver is gone.
+/// Probes `GET /health` of one engine every `period`, until the receiver closes.
 pub(crate) async fn watch(engine: EngineId, address: SocketAddr, period: Duration, probes: mpsc::Sender<Probe>) {
     let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().pool_max_idle_per_host(0).build();
     let client = client.expect("a client without TLS needs nothing that can be missing");

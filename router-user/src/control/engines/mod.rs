@@ -1,4 +1,5 @@
-//! Judgements of engines: health probes, outlier detection, stalls and drift from the profile.
+//! Judgement of engines: health probes, outlier detection, stall and drift detection, and the
+//! safeguards that limit the load of doubtful engines.
 
 pub(crate) mod anomaly;
 pub(crate) mod drift;

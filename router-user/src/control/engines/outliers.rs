@@ -1,21 +1,24 @@
-//! How engines treat the requests that are sent to them, by the word of the data planes: what a probe cannot see. Pure.
+//! Outlier detection: failure rate and latency per engine as data planes observe them, which a
+//! health probe cannot. Pure.
 
 use std::time::Duration;
 
 use crate::protocol::EngineReport;
 
-/// What was reported fades with this time constant.
+/// Time constant of the exponential decay of reported counts.
 const MEMORY: Duration = Duration::from_secs(60);
-/// Requests that have to be remembered before anything is made of them.
+/// Smallest decayed number of requests from which an engine is judged: fewer are noise.
 const ENOUGH: f64 = 20.0;
-/// Share of failures from which an engine is not what its probe says, and below which it is again.
+/// Failure fraction above which an engine is an outlier, and below which it no longer is: the
+/// distance between them is the hysteresis.
 const FAILING_FRAC: f64 = 0.5;
 const WELL_FRAC: f64 = 0.2;
-/// An engine that takes this many times what was planned lies, or has another profile; below the second it is believed again.
+/// Factor on the planned latency above which an engine is an outlier, and below which it no longer
+/// is. So large a factor means a faulty engine or a wrong profile.
 const SLOW: f64 = 5.0;
 const SLOW_NO_MORE: f64 = 3.0;
 
-/// What became of the requests to one engine.
+/// Decayed outcomes of the requests to one engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Conduct {
     attempts: f64,
@@ -28,7 +31,8 @@ pub(crate) struct Conduct {
 }
 
 impl Conduct {
-    /// Takes what one data plane says. Returns false, and changes nothing, for numbers that cannot be.
+    /// Takes the report of one data plane. Returns false, and changes nothing, for impossible
+    /// numbers.
     pub(crate) fn take(&mut self, now: Duration, report: &EngineReport) -> bool {
         if !(report.latency_ms_sum.is_finite() && report.latency_ms_sum >= 0.0) || report.failures > report.attempts {
             return false;
@@ -49,7 +53,7 @@ impl Conduct {
         self.at = now;
     }
 
-    /// Share of the requests that fail, while that is too many to believe the engine's probe.
+    /// Failure fraction of the requests, while it makes the engine an outlier.
     pub(crate) fn failing_frac(&mut self, now: Duration) -> Option<f64> {
         self.fade(now);
         let share = if self.attempts > 0.0 { self.failures / self.attempts } else { 0.0 };
@@ -58,7 +62,7 @@ impl Conduct {
         self.is_failing.then_some(share)
     }
 
-    /// What a request takes, in ms, while that is many times the `planned_ms`.
+    /// Mean latency of a request, in ms, while it makes the engine an outlier against `planned_ms`.
     pub(crate) fn slow_ms(&mut self, now: Duration, planned_ms: f64) -> Option<f64> {
         self.fade(now);
         let mean_ms = if self.answers > 0.0 { self.latency_ms / self.answers } else { 0.0 };

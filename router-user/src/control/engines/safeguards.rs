@@ -1,7 +1,8 @@
-//! What a plan makes of engines and clusters that are not known well: no more for those, nothing else for these. Pure.
+//! Limits on what may be planned for engines and clusters with stale or suspect data: such an
+//! engine gets no additional load, and such a cluster keeps its weights. Pure.
 //!
-//! docs/model.md, section 10. Doubt never takes anything away by itself: an engine keeps what it has, so that held weights stay legal
-//! and no plan has to move. Only requests that fail do.
+//! docs/model.md, section 10. Suspect data alone takes no load away: an engine keeps its load, so
+//! held weights stay legal and no plan must move. Only failing requests do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +14,23 @@ use crate::control::estimate::state::Measured;
 use crate::model::{EngineId, Fleet};
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, Pin, RouteWeights, evaluate};
 
-/// Share of its capacity that an engine may be given whose probe is late, and whose probe is silent but not believed; what it has it
-/// keeps in any case.
+/// Largest fraction of its capacity that an engine may be given beyond its load: if its probe or
+/// metrics are late, and if its verdict is not ready but the plan still uses it.
 const LATE_FRAC: f64 = 0.95;
 const UNKNOWN_FRAC: f64 = 0.5;
-/// Share that an engine may be given at which most requests fail: enough to see it recover.
+/// Smallest fraction of its capacity that an engine with failing or stalled requests keeps as its
+/// limit: enough to see it recover.
 const FAILING_FRAC: f64 = 0.05;
-/// Share by which kept weights may exceed a capacity: what comes of adding up what a plan has filled to the brim.
+/// Tolerance, as a fraction of the capacity, by which kept weights may exceed it: rounding in the
+/// sum of loads that fill an engine completely.
 const ROUNDING_FRAC: f64 = 1e-6;
-/// Steps of such a share, so that a plan does not follow every failure.
+/// Step of the limit of a failing engine, as a fraction of its capacity, so that a plan does not
+/// follow every failure.
 const FAILING_STEP_FRAC: f64 = 0.1;
 
 impl Measured {
-    /// Limits the load of engines that are not known well enough to be given more, or treat their requests badly.
+    /// Sets load limits on engines with stale or contradictory data, or with failing or slow
+    /// requests.
     pub(crate) fn limit_engines(
         &mut self,
         now: Duration,
@@ -75,7 +80,7 @@ impl Measured {
         inputs.load_limit_rps = limits;
     }
 
-    /// Engines whose probe and whose own words contradict each other. The worse of the two is planned with.
+    /// Engines whose probe and metrics contradict each other. The plan uses the worse of the two.
     pub(crate) fn contradictions(&self, now: Duration) -> Vec<Anomaly> {
         let fleet = &self.config.fleet;
         let finding = |engine: EngineId| {
@@ -92,17 +97,17 @@ impl Measured {
         found.map(|(engine, finding)| anomaly_of(fleet, engine, finding.to_owned())).collect()
     }
 
-    /// What of an engine has not been heard for too long, though it is not silent.
+    /// Which source of an engine's data is late, while the engine is ready.
     fn is_late(&self, now: Duration, engine: EngineId) -> Option<&'static str> {
         if self.health[engine.index()].is_late() {
             return Some("its probe is");
         }
-        // An engine that never said anything is not late.
+        // An engine without any reading is not late.
         let age = now.saturating_sub(self.readings[engine.index()].at()?);
         (age > self.signals_max_age()).then_some("its metrics are")
     }
 
-    /// Keeps the weights of clusters that are not heard any more, as constants: their data planes go on with them.
+    /// Pins the weights of clusters without recent reports: their data planes continue to use them.
     pub(crate) fn keep_silent_clusters(&self, now: Duration, held: &[RouteWeights], inputs: &mut Inputs) {
         let fleet = &self.config.fleet;
         let mut load = vec![0.0; fleet.engines.len()];
@@ -118,7 +123,7 @@ impl Measured {
             let pin = Pin { cluster: route.cluster, class: route.class, weights: route.weights.clone() };
             let mut with_it = load.clone();
             add_load(&mut with_it, fleet, inputs, &pin);
-            // What cannot stay as it is is planned like everything else.
+            // Held weights that would break a rule are replanned.
             let fits = |&(engine, weight): &(EngineId, f64)| {
                 let is_usable =
                     inputs.ready[engine.index()] > 0 && inputs.ineligible(fleet, route.cluster, route.class, engine).is_none();
@@ -133,13 +138,13 @@ impl Measured {
     }
 }
 
-/// A time in words that do not change with every request.
+/// A time rounded to one digit, so that the text does not change with every request.
 fn rounded(ms: f64) -> String {
     let digits = 10.0_f64.powf(ms.max(1.0).log10().floor());
     format!("{} ms", (ms / digits).round() * digits)
 }
 
-/// Adds the work that a pin puts on each engine.
+/// Adds the work of a pin to each engine.
 fn add_load(load: &mut [f64], fleet: &Fleet, inputs: &Inputs, pin: &Pin) {
     let work = inputs.demand(pin.cluster, pin.class) * fleet.classes[pin.class.index()].work;
     let total: f64 = pin.weights.iter().map(|&(_, weight)| weight).sum();
@@ -148,8 +153,8 @@ fn add_load(load: &mut [f64], fleet: &Fleet, inputs: &Inputs, pin: &Pin) {
     }
 }
 
-/// Whether less than half of the capacity of every class that `engine` may serve is at `failing` engines: otherwise the failures are
-/// those of the network, or of the requests.
+/// Whether, for every class that `engine` may serve, less than half of the capacity is at `failing`
+/// engines. Otherwise the network or the requests are the likelier fault.
 fn is_minority(fleet: &Fleet, inputs: &Inputs, engine: EngineId, failing: &[(EngineId, f64)]) -> bool {
     fleet.class_ids().filter(|&class| fleet.ineligible(class, engine).is_none()).all(|class| {
         let eligible = || fleet.engine_ids().filter(|&other| fleet.ineligible(class, other).is_none());

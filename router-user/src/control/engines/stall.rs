@@ -1,29 +1,33 @@
-//! Whether an engine gets on with its requests, by its own account: what a healthy answer to a probe does not say. Pure.
+//! Stall detection: whether an engine makes progress, by its own metrics; a healthy answer to a
+//! probe does not show that. Pure.
 
 use std::time::Duration;
 
 use crate::probe::EngineSignals;
 
-/// For so long an engine may work without a token: a very long prompt takes tens of seconds.
+/// Longest time with running requests and without a token: the prefill of a very long prompt takes
+/// tens of seconds.
 const STUCK: Duration = Duration::from_secs(60);
-/// For so long its queue may grow, with every look at it, before that is told.
+/// Longest time in which the queue may grow from each scrape to the next before it is reported: a
+/// burst ends sooner.
 const GROWING: Duration = Duration::from_secs(60);
-/// A queue shorter than this is none.
+/// Shortest queue that counts, in requests: a few waiting requests are normal.
 const QUEUE: f64 = 8.0;
 
-/// What an engine's signals have done over time.
+/// Progress of an engine over its scrapes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
-    /// Tokens and first tokens counted so far, where the engine counts them.
+    /// TTFT and TBOT samples counted so far, where the engine counts them.
     counted: Option<f64>,
     waiting: Option<f64>,
-    /// Since when it works and nothing is counted, and since when its queue only grows.
+    /// Since when it has running requests and no new samples, and since when its queue grows with
+    /// every scrape.
     stuck_since: Option<Duration>,
     growing_since: Option<Duration>,
 }
 
 impl Progress {
-    /// Takes what the engine said `now`.
+    /// Takes the engine's signals at `now`.
     pub(crate) fn observe(&mut self, now: Duration, signals: &EngineSignals) {
         let counts = [signals.itl, signals.ttft].map(|timings| timings.map(|timings| timings.count));
         let counted = counts.into_iter().flatten().reduce(|a, b| a + b);
@@ -36,7 +40,7 @@ impl Progress {
         (self.counted, self.waiting) = (counted, signals.waiting);
     }
 
-    /// What is wrong, in words.
+    /// The anomaly, in words.
     pub(crate) fn finding(&self, now: Duration) -> Option<&'static str> {
         let lasts = |since: Option<Duration>, limit| since.is_some_and(|since| now.saturating_sub(since) >= limit);
         if lasts(self.stuck_since, STUCK) {
