@@ -1,32 +1,37 @@
-//! What one data plane has reported: two means of its arrivals, and whether they can be believed. Pure.
+//! Arrivals at one data plane: two exponential moving averages of the reported rate, and checks of
+//! the reports. Pure.
 
 use std::time::Duration;
 
 use crate::control::estimate::dispersion::Dispersion;
 
-/// Time constants of the two means.
+/// Time constants of the two exponential means: the fast one follows a step of demand within
+/// seconds, the slow one averages bursts out.
 pub(crate) const FAST: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(120);
-/// A report counts for at most this many times the cluster's fast mean, or so many standard deviations more, if that is more: a counter
-/// that broke cannot do more at once.
+/// Largest rate that a report counts for: this many times the cluster's fast mean, or this many
+/// standard deviations above it if that is more. A broken counter cannot do more at once.
 const SPIKE: f64 = 4.0;
 const SPIKE_DEVIATIONS: f64 = 6.0;
-/// Fewer requests than this are no spike.
+/// Number of requests in a report up to which it is never a spike: so few are chance.
 const SPIKE_COUNT: f64 = 50.0;
-/// Standard deviations by which the fast mean has to leave the slow one before it moves the demand: once in an hour by chance.
-const CLEARLY: f64 = 3.0;
-/// The same counts in so many reports in a row are a counter that is stuck, if they are large enough to differ by chance.
+/// Number of standard deviations by which the fast mean must leave the slow one before it moves the
+/// demand: chance does that once in an hour.
+const SIGNIFICANT_DEVIATIONS: f64 = 3.0;
+/// Number of identical reports in a row that mean a stuck counter, and the smallest count per
+/// report for which they do: smaller counts repeat by chance.
 const FROZEN_REPORTS: u32 = 15;
 const FROZEN_COUNT: u64 = 20;
-/// Over this long the windows of the reports are compared with the time that passed here.
+/// Time over which the sum of report windows is compared with the time that passed here.
 const CLOCK_SPAN: Duration = Duration::from_secs(60);
-/// How much more time reports may cover than has passed, as a factor and in seconds: delivery bunches them.
+/// Allowed excess of the windows over the time that passed, as a factor and in seconds: delivery
+/// bunches reports.
 const CLOCK_EXCESS: f64 = 1.25;
 const CLOCK_EXCESS_S: f64 = 10.0;
-/// A spike, and a clock that is off, are shown for so long.
+/// Time for which `ilb status` shows a spike or a wrong clock.
 const SHOWN: Duration = Duration::from_secs(30);
 
-/// Two means of a rate, and the lesser and the larger of the last two reports.
+/// Two means of a rate, and the smaller and the larger of the last two reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) fast_rps: f64,
@@ -42,7 +47,8 @@ pub(crate) struct Instance {
     pub(crate) rates: Vec<Rate>,
     /// Time of the last report.
     pub(crate) seen: Duration,
-    /// What it was taken to have when it was first heard of, by class, and how much of that the fast means still contain.
+    /// Rate by class that it started from when it was first heard of, and the fraction of that rate
+    /// that the fast means still contain.
     start_rps: Vec<f64>,
     start_frac: f64,
     counts: Vec<u64>,
@@ -54,7 +60,7 @@ pub(crate) struct Instance {
     clock: ClockCheck,
 }
 
-/// Do the windows of the reports fit the time in which they came?
+/// Compares the windows of the reports with the time in which they came.
 #[derive(Clone, Copy, Debug)]
 struct ClockCheck {
     since: Duration,
@@ -69,7 +75,7 @@ impl Rate {
         self.slow_rps += gain(window, SLOW) * (rate_rps - self.slow_rps);
     }
 
-    /// Adds what another data plane has, after a time in which nothing came from it.
+    /// Adds the rate of another data plane, decayed over a time without reports from it.
     pub(crate) fn add(&mut self, other: Self, silence: Duration) {
         let left = |of: Duration| 1.0 - gain(silence, of);
         self.fast_rps += other.fast_rps * left(FAST);
@@ -80,20 +86,22 @@ impl Rate {
         }
     }
 
-    /// The slow mean, as far as the fast one and both of the last two reports are not farther away than `CLEARLY` deviations of the fast
-    /// one explain.
+    /// The rate to plan with: the slow mean, clamped to within [`SIGNIFICANT_DEVIATIONS`] standard
+    /// deviations of the fast mean. The last two reports widen that range.
     pub(crate) fn planned_rps(self, dispersion: f64) -> f64 {
-        let band = CLEARLY * Self::fast_deviation(self.fast_rps.max(self.slow_rps), dispersion);
+        let band = SIGNIFICANT_DEVIATIONS * Self::fast_deviation(self.fast_rps.max(self.slow_rps), dispersion);
         let least = (self.fast_rps - band).min(self.low_rps).max(0.0);
         self.slow_rps.clamp(least, (self.fast_rps + band).max(self.high_rps))
     }
 
-    /// Whether a stream of `rate_rps` with this index of dispersion may show a fast mean of `fast_rps` by chance.
+    /// Whether a stream of `rate_rps` with this index of dispersion can have a fast mean of
+    /// `fast_rps` by chance.
     pub(crate) fn is_explained(rate_rps: f64, fast_rps: f64, dispersion: f64) -> bool {
-        (fast_rps - rate_rps).abs() <= CLEARLY * Self::fast_deviation(fast_rps.max(rate_rps), dispersion)
+        (fast_rps - rate_rps).abs() <= SIGNIFICANT_DEVIATIONS * Self::fast_deviation(fast_rps.max(rate_rps), dispersion)
     }
 
-    /// Standard deviation of the fast mean of a stream of `rate_rps` with this index of dispersion, in requests/s.
+    /// Standard deviation of the fast mean of a stream of `rate_rps` with this index of dispersion,
+    /// in requests/s.
     fn fast_deviation(rate_rps: f64, dispersion: f64) -> f64 {
         (dispersion * rate_rps / (2.0 * FAST.as_secs_f64())).sqrt()
     }
@@ -104,7 +112,7 @@ fn gain(time: Duration, constant: Duration) -> f64 {
 }
 
 impl Instance {
-    /// One that is first heard of `now` and is taken to have had `start_rps`, by class.
+    /// A data plane that is first heard of `now`, with the assumed rates `start_rps`, by class.
     pub(crate) fn new(now: Duration, start_rps: &[f64]) -> Self {
         Self {
             rates: start_rps.iter().map(|&rps| Rate { fast_rps: rps, slow_rps: rps, low_rps: rps, high_rps: rps }).collect(),
@@ -120,7 +128,8 @@ impl Instance {
         }
     }
 
-    /// Takes a report that came `now`. By class, of the whole cluster: `usual_rps`, the fast mean, and the index of dispersion.
+    /// Takes a report that came `now`. By class, for the whole cluster: `usual_rps` is the fast
+    /// mean, and `dispersion` the burstiness.
     pub(crate) fn take(&mut self, now: Duration, window: Duration, counts: &[u64], usual_rps: &[f64], dispersion: &[Dispersion]) {
         let passed = now.saturating_sub(self.seen);
         let window = if self.clock.fits(now, passed, window) { window } else { passed.clamp(Duration::from_millis(1), window) };
@@ -148,7 +157,7 @@ impl Instance {
         self.seen = now;
     }
 
-    /// The fast mean of a class without what it started from, in requests/s.
+    /// The fast mean of a class without the rate that it started from, in requests/s.
     pub(crate) fn measured_rps(&self, class: usize) -> f64 {
         let reported = self.rates[class].fast_rps - self.start_frac * self.start_rps[class];
         if self.start_frac < 1.0 { (reported / (1.0 - self.start_frac)).max(0.0) } else { self.rates[class].fast_rps }
@@ -159,12 +168,12 @@ impl Instance {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// For how long the counters have been stuck, if they are.
+    /// Time for which the counters have been stuck, if they are.
     pub(crate) fn frozen(&self, now: Duration) -> Option<Duration> {
         (self.repeated >= FROZEN_REPORTS).then(|| now.saturating_sub(self.repeats_since))
     }
 
-    /// What is wrong with its reports, in words.
+    /// The anomaly of its reports, in words.
     pub(crate) fn finding(&self, now: Duration) -> Option<String> {
         let is_shown = |at: Option<Duration>| at.is_some_and(|at| now.saturating_sub(at) < SHOWN);
         if self.frozen(now).is_some() {
@@ -180,12 +189,13 @@ impl Instance {
 }
 
 impl ClockCheck {
-    /// Takes a window that was reported `now`, so long after the last one; false when it covers more time than there was.
+    /// Takes a window that was reported `now`, `passed` after the last one; false if the windows
+    /// cover more time than has passed.
     fn fits(&mut self, now: Duration, passed: Duration, window: Duration) -> bool {
         if now.saturating_sub(self.since) > CLOCK_SPAN {
             *self = Self { since: now, covered: Duration::ZERO, ..*self };
         }
-        // The very first window began before anything was heard.
+        // The first window began before this data plane was heard of.
         if passed.is_zero() && self.covered.is_zero() || covers(window, passed) {
             self.covered += window.min(passed);
             return true;
@@ -199,7 +209,8 @@ impl ClockCheck {
     }
 }
 
-/// Whether windows are no longer than the time they came in, but for what delivery does to them.
+/// Whether windows are no longer than the time in which they came, apart from the bunching of
+/// delivery.
 fn covers(windows: Duration, passed: Duration) -> bool {
     windows.as_secs_f64() <= CLOCK_EXCESS * passed.as_secs_f64() + CLOCK_EXCESS_S
 }

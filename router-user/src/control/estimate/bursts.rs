@@ -1,4 +1,4 @@
-//! From the bursts of arrivals to what they add to each engine's latency. Pure. docs/model.md, section 10.
+//! Burst delay per engine, from the dispersion of arrivals. Pure. docs/model.md, section 10.
 
 use std::time::Duration;
 
@@ -6,16 +6,18 @@ use crate::control::estimate::demand::DemandEstimate;
 use crate::control::estimate::dispersion::BUCKET;
 use crate::model::{EngineId, Fleet};
 
-/// An index of dispersion up to here is none: an estimate of it from ten minutes is no better, and profiles are not measured with
-/// arrivals like clockwork either.
+/// Index of dispersion up to which a stream counts as free of bursts. An estimate from ten minutes
+/// is no more accurate, and profiles are not measured with perfectly regular arrivals either.
 const CALM: f64 = 2.0;
-/// Largest wait, in ms at half load. Beyond it a price of one engine would drown the differences that the plan is about.
+/// Largest delay, in ms at half load: a larger cost of one engine would hide the differences that
+/// the plan is about.
 const MOST_MS: f64 = 500.0;
-/// A new estimate replaces the held one when it differs by more than this share, or this many ms.
+/// Relative and absolute (ms) half-width of the deadband: a new estimate replaces the current one
+/// when it differs by more than the larger of the two.
 const BAND_FRAC: f64 = 0.25;
 const BAND_MS: f64 = 2.0;
 
-/// What bursts add at each engine, in ms at half load, held still while it does not clearly change.
+/// Burst delay of each engine, in ms at half load, with a deadband against noise.
 #[derive(Clone, Debug)]
 pub(crate) struct BurstWaits {
     held_ms: Vec<f64>,
@@ -27,7 +29,8 @@ impl BurstWaits {
         Self { held_ms: vec![0.0; fleet.engines.len()], due: Duration::ZERO }
     }
 
-    /// Looks at the estimates, as often as those change. `demand_rps` is what is planned with, `[cluster][class]`.
+    /// Updates the delays, as often as the estimates change. `demand_rps` is the planned demand,
+    /// `[cluster][class]`.
     pub(crate) fn renew(&mut self, now: Duration, fleet: &Fleet, demand: &DemandEstimate, demand_rps: &[Vec<f64>]) -> &[f64] {
         if now >= self.due {
             self.due = now + BUCKET;
@@ -42,9 +45,10 @@ impl BurstWaits {
     }
 }
 
-/// What bursts add at each engine, in ms at half load: `(D - 1) / 2C`, where `D` is that of the streams the engine may serve, weighted
-/// by demand. An engine is taken to get as much of each stream as fills it: what it gets of a larger one is thinned, and the more so
-/// the smaller the part. All in units of work.
+/// Burst delay of each engine, in ms at half load: `(D - 1) / 2C`, where `D` is the mean over the
+/// streams that the engine may serve, weighted by demand. An engine is assumed to get as much of
+/// each stream as fills it. Its part of a larger stream is thinned, and the more so the smaller the
+/// part. All in units of work.
 fn waits_ms(fleet: &Fleet, demand: &DemandEstimate, demand_rps: &[Vec<f64>]) -> Vec<f64> {
     let mut bursty = Vec::new();
     let mut class_rps = vec![0.0; fleet.classes.len()];

@@ -1,28 +1,33 @@
-//! Measured distances, held still: a plan is made anew only when a distance has really changed. Pure.
+//! Deadband of measured distances: a plan changes only when a distance has clearly changed. Pure.
 //!
-//! A round-trip time keeps its value until a measurement leaves a dead band around it; then it takes the measurement, in whole
-//! milliseconds. So noise within the band changes no input at all, a value at the edge of a band does not flap, and engines at the
-//! same distance keep the same number, which lets them be planned as one pool.
+//! A round-trip time keeps its value until a measurement leaves the deadband around it; then it
+//! takes the measurement, in whole milliseconds. So noise within the band changes no input, a value
+//! at the edge of a band does not flap, and engines at the same distance keep the same number,
+//! which lets the plan treat them as one pool.
 
-/// Half-width of the dead band in ms: the price of moving a request, below which no plan would follow a change anyway.
+/// Half-width of the deadband, in ms: about the price of moving a request, below which no plan
+/// would follow a change anyway.
 pub const RTT_BAND_MS: f64 = 5.0;
 
-/// The same as a share of the held value, for long distances.
+/// Half-width of the deadband as a fraction of the current value, for long distances. The larger of
+/// the two widths holds.
 const RTT_BAND_FRAC: f64 = 0.05;
 
-/// Round-trip times in ms, `[cluster][engine]`, that change only by more than their dead band.
+/// Round-trip times in ms, `[cluster][engine]`, that change only when a measurement leaves their
+/// deadband.
 #[derive(Clone, Debug)]
 pub struct SteadyRtt {
     held_ms: Vec<Vec<f64>>,
 }
 
 impl SteadyRtt {
-    /// Starts from configured or first measured values, which are taken as they are.
+    /// Starts from configured or first measured values, unchanged.
     pub fn new(rtt_ms: Vec<Vec<f64>>) -> Self {
         Self { held_ms: rtt_ms }
     }
 
-    /// Takes measurements in the shape of the held values; what is not finite and >= 0 is no measurement. Returns how many changed.
+    /// Takes measurements in the shape of the current values, and ignores those that are not finite
+    /// and >= 0. Returns how many values changed.
     pub fn observe(&mut self, measured_ms: &[Vec<f64>]) -> usize {
         let mut changed = 0;
         let pairs = self.held_ms.iter_mut().flatten().zip(measured_ms.iter().flatten());
@@ -43,13 +48,14 @@ impl SteadyRtt {
         }
     }
 
-    /// Whether a measurement is outside the dead band of the value that is held; what is not finite and >= 0 is no measurement.
+    /// Whether a measurement is outside the deadband of the current value; false if it is not
+    /// finite and >= 0.
     pub fn has_left(held_ms: f64, measured_ms: f64) -> bool {
         let is_measurement = measured_ms.is_finite() && measured_ms >= 0.0;
         is_measurement && (measured_ms - held_ms).abs() > RTT_BAND_MS.max(RTT_BAND_FRAC * held_ms)
     }
 
-    /// What plans are to be made with.
+    /// The round-trip times to plan with.
     pub fn rtt_ms(&self) -> &[Vec<f64>] {
         &self.held_ms
     }

@@ -1,10 +1,13 @@
-//! How much demand each (cluster, class) offers, estimated from what data planes report. Pure. docs/model.md, section 10.
+//! Demand estimation: demand of each (cluster, class), from the reports of data planes. Pure.
+//! docs/model.md, section 10.
 //!
-//! What arrived is counted, not what was served, so that refusing requests does not look like having fewer. A slow mean is planned
-//! with; a fast one moves it as soon as it is farther away than the stream's own bursts explain.
+//! Data planes count arrivals, not served requests, so that shed does not lower the demand. Plans
+//! use a slow mean; a fast mean moves it as soon as it is farther away than the stream's own
+//! burstiness explains.
 //!
-//! A controller that has just started knows only the last published snapshot. It plans with the demand in it, and not with the
-//! configured one, until a cluster has reported for a whole time constant of the fast mean.
+//! A controller that has just started knows only the last published snapshot. It plans with the
+//! demand in that snapshot, not with the configured one, until a cluster has reported for a time
+//! constant of the fast mean.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,25 +18,31 @@ use crate::control::estimate::arrivals::{FAST, Instance, Rate};
 use crate::control::estimate::dispersion::{BUCKET, Dispersion};
 use crate::model::{ClusterId, Fleet};
 
-/// Data planes of one cluster; more are refused, so that a report with changing instances cannot grow the table.
+/// Largest number of data planes of one cluster; more are refused, so that reports with changing
+/// instance names cannot grow the table.
 const MAX_INSTANCES: usize = 1_024;
-/// Longest window one report may cover; a longer one comes from a clock that jumped.
+/// Longest window of one report; a longer one comes from a clock that jumped.
 const MAX_WINDOW: Duration = Duration::from_secs(600);
-/// Most requests/s of one class at one data plane: more than any machine accepts, so a broken counter.
+/// Largest rate of one class at one data plane, in requests/s: more than any machine accepts, so
+/// more means a broken counter.
 const MAX_RPS: f64 = 1e6;
-/// Reports may be so many periods late before that means anything, and so many before a cluster counts as silent.
+/// Age of the last report, in report periods, from which a cluster counts as late, and from which
+/// it counts as silent.
 const LATE_PERIODS: u32 = 2;
 const SILENT_PERIODS: u32 = 6;
-/// Shortest period of that ladder: a busy machine is late by hundreds of milliseconds.
+/// Shortest period for these limits: a busy machine is late by hundreds of milliseconds.
 const PERIOD_LEAST: Duration = Duration::from_secs(1);
-/// What demand may grow in a second unheard, as a share, and how far to go with that: it grows like a walk, by the root of time.
+/// Growth of demand to allow for without reports: standard deviation after one second, as a
+/// fraction, and number of standard deviations. Growth is proportional to sqrt(time), as for a
+/// random walk.
 const DRIFT_FRAC: f64 = 0.01;
 const DRIFT_DEVIATIONS: f64 = 2.0;
-/// After so long a silence a cluster's last demand says no more than its configured one.
+/// Time without reports after which a cluster's last demand tells no more than its configured one.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// For so long zeros from a cluster that had demand are doubted while its neighbours go on.
+/// Longest time for which zeros from a cluster that had demand are suspect while its neighbours
+/// have arrivals.
 const ZERO_DOUBT: Duration = Duration::from_secs(120);
-/// Requests that have to be missing before zeros are doubted at all.
+/// Smallest number of missing requests for which zeros are suspect: fewer are chance.
 const ZERO_MISSING: f64 = 20.0;
 
 /// Demand estimates, one per (cluster, class): the configured value until something is measured.
@@ -43,26 +52,26 @@ pub struct DemandEstimate {
     period: Duration,
 }
 
-/// What is known of one cluster.
+/// State of one cluster.
 #[derive(Clone, Debug)]
 struct Known {
     configured_rps: Vec<f64>,
-    /// Stands in until this controller has heard enough of the cluster itself.
+    /// Demand to plan with until this controller has heard enough of the cluster itself.
     published: Option<PublishedDemand>,
     instances: HashMap<String, Instance>,
-    /// Time of the first report of the oldest data plane that is remembered, and of the last report of any.
+    /// Time of the first report of the oldest known data plane, and time of the last report of any.
     heard_since: Option<Duration>,
     heard: Option<Duration>,
-    /// Since when nothing arrives at any data plane.
+    /// Since when no data plane has had arrivals.
     zero_since: Option<Duration>,
     dispersion: Vec<Dispersion>,
     bucket: Bucket,
 }
 
-/// A cluster's demand as a controller before this one has published it.
+/// A cluster's demand in the last snapshot of an earlier controller.
 #[derive(Clone, Debug)]
 struct PublishedDemand {
-    /// When this controller learnt of it.
+    /// When this controller read it.
     at: Duration,
     /// By class.
     rps: Vec<f64>,
@@ -72,24 +81,25 @@ struct PublishedDemand {
 #[derive(Clone, Debug, Default)]
 struct Bucket {
     since: Option<Duration>,
-    /// What was planned with when it began, by class: a burst must not be compared with itself.
+    /// Planned demand when the window began, by class: a burst must not be compared with itself.
     expected_rps: Vec<f64>,
     counts: Vec<f64>,
 }
 
-/// How far a cluster's demand is known.
+/// Freshness of a cluster's demand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Freshness {
-    /// Nothing was ever reported, or too long ago: the configured demand stands in.
+    /// No report yet, or none for too long: the configured demand is planned.
     #[default]
     Configured,
-    /// This controller has not heard enough of the cluster yet: the demand that was published last stands in.
+    /// This controller has not heard enough of the cluster yet: the last published demand is
+    /// planned.
     Published,
     Fresh,
-    /// Reports are late: the demand is planned a little higher.
+    /// Reports are late: somewhat more than the last demand is planned.
     Late,
-    /// Nothing is heard any more: what it had is kept for it.
+    /// No more reports: the last demand stays reserved.
     Silent,
 }
 
@@ -121,10 +131,12 @@ impl DemandEstimate {
         Self { clusters, period: period.max(PERIOD_LEAST) }
     }
 
-    /// Takes the demand of a cluster from a snapshot that another controller, or this one in an earlier process, has published. It
-    /// counts until the cluster has reported for long enough, and not at all if it already has.
+    /// Takes the demand of a cluster from a published snapshot, of another controller or of an
+    /// earlier process of this one. It counts until the cluster has reported for long enough, and
+    /// is ignored if it has already reported.
     ///
-    /// Shape: one entry per class; `None` for a class that the snapshot does not know, for which the configured demand stands in.
+    /// Shape: one entry per class; `None` for a class that the snapshot does not know, which keeps
+    /// its configured demand.
     pub fn start_from(&mut self, now: Duration, cluster: ClusterId, published_rps: &[Option<f64>]) {
         let known = &mut self.clusters[cluster.index()];
         if known.instances.is_empty() {
@@ -134,10 +146,11 @@ impl DemandEstimate {
         }
     }
 
-    /// Takes one report: requests of each class that arrived at one data plane within a window that ended at `now`.
+    /// Takes one report: requests of each class that arrived at one data plane within a window that
+    /// ended at `now`.
     ///
-    /// Shape: `arrivals` has one entry per class. Errors: the window, a count or the number of data planes is out of bounds; nothing
-    /// changes.
+    /// Shape: `arrivals` has one entry per class. Errors: the window, a count or the number of data
+    /// planes is out of bounds; nothing changes.
     pub fn report(
         &mut self,
         now: Duration,
@@ -159,7 +172,8 @@ impl DemandEstimate {
         if known.instances.len() >= MAX_INSTANCES && !known.instances.contains_key(instance) {
             return Err(ReportError::Instances);
         }
-        // The first data plane starts from the whole cluster's demand as it was planned with, so that start-up moves nothing.
+        // The first data plane starts from the planned demand of the whole cluster, so that
+        // start-up moves nothing.
         let (usual_rps, start) = if known.instances.is_empty() {
             known.heard_since = Some(now);
             (known.assumed_rps().to_vec(), known.assumed_rps().to_vec())
@@ -181,7 +195,7 @@ impl DemandEstimate {
         Ok(())
     }
 
-    /// How far the demand of this cluster is known.
+    /// Freshness of a cluster's demand at `now`.
     pub fn freshness(&self, now: Duration, cluster: ClusterId) -> Freshness {
         let known = &self.clusters[cluster.index()];
         let age = known.heard.map(|heard| now.saturating_sub(heard));
@@ -209,7 +223,7 @@ impl DemandEstimate {
                 _ => {}
             }
             let is_doubted = self.zero_doubt(now, cluster).is_some();
-            // What is silent stays where its lateness had brought it.
+            // Beyond the limit of silence the allowed growth stays constant.
             let unheard = known.heard.map_or(Duration::ZERO, |heard| now.saturating_sub(heard)).min(self.period * SILENT_PERIODS);
             let mut more = if freshness == Freshness::Fresh { 1.0 } else { drift(unheard) };
             if let Some(frozen) = known.instances.values().filter_map(|instance| instance.frozen(now)).max() {
@@ -228,8 +242,8 @@ impl DemandEstimate {
         self.clusters[cluster.index()].dispersion.iter().map(|dispersion| dispersion.index())
     }
 
-    /// For how long a cluster has reported nothing, while it had demand and its neighbours still do; `None` where that is not so, or
-    /// has gone on for so long that it is true.
+    /// Time for which a cluster has reported no arrivals, while it had demand and its neighbours
+    /// still do. `None` if that is not so, or has lasted long enough to be accepted.
     pub fn zero_doubt(&self, now: Duration, cluster: ClusterId) -> Option<Duration> {
         let known = &self.clusters[cluster.index()];
         let zero_for = now.saturating_sub(known.zero_since?);
@@ -241,11 +255,11 @@ impl DemandEstimate {
         (zero_for < ZERO_DOUBT && missing >= ZERO_MISSING && active.next().is_some()).then_some(zero_for)
     }
 
-    /// What is wrong with the reports of a cluster's data planes, in words.
+    /// Anomalies of the reports of a cluster's data planes, in words.
     pub(crate) fn findings(&self, now: Duration, cluster: ClusterId) -> Vec<String> {
         let mut findings = Vec::new();
         let known = &self.clusters[cluster.index()];
-        // A controller that has just started has heard nobody yet, and that means nothing for a few periods.
+        // A controller that has just started has no reports yet, which is no anomaly for a few periods.
         let is_unheard =
             |published: &PublishedDemand| now.saturating_sub(known.heard.unwrap_or(published.at)) >= self.period * SILENT_PERIODS;
         match self.freshness(now, cluster) {
@@ -270,18 +284,19 @@ impl DemandEstimate {
     }
 }
 
-/// By how much demand may have grown unheard.
+/// Factor by which demand may have grown since the last report.
 fn drift(age: Duration) -> f64 {
     1.0 + DRIFT_DEVIATIONS * DRIFT_FRAC * age.as_secs_f64().sqrt()
 }
 
 impl Known {
-    /// Demand that is planned with while nothing is measured.
+    /// Demand to plan with while none is measured.
     fn assumed_rps(&self) -> &[f64] {
         self.published.as_ref().map_or(&self.configured_rps, |published| &published.rps)
     }
 
-    /// Forgets the demand that the means started from where the reports since then clearly contradict it: a snapshot may be old.
+    /// Removes the initial demand from the means where the reports since then clearly contradict
+    /// it: a snapshot may be old.
     fn leave_start(&mut self) {
         for (class, dispersion) in self.dispersion.iter().enumerate() {
             let measured: Vec<f64> = self.instances.values().map(|instance| instance.measured_rps(class)).collect();
@@ -295,7 +310,8 @@ impl Known {
         }
     }
 
-    /// The means of all data planes together, by class. One that is silent while others are not is taken to receive nothing.
+    /// Sum of the means of all data planes, by class. A data plane that is silent while others
+    /// report is assumed to have no arrivals.
     fn rates(&self, grace: Duration) -> Vec<Rate> {
         let mut sums = vec![Rate::default(); self.configured_rps.len()];
         for instance in self.instances.values() {
@@ -307,8 +323,8 @@ impl Known {
         sums
     }
 
-    /// Moves the slow means to where the fast ones have moved the demand. A slow mean that stayed behind would take the demand back
-    /// with it whenever the noise of the fast one allows.
+    /// Moves the slow means to the planned demand. A slow mean that stayed behind would pull the
+    /// demand back whenever the noise of the fast mean allows it.
     fn follow(&mut self, grace: Duration) {
         let rates = self.rates(grace);
         for (class, (rate, dispersion)) in rates.iter().zip(&self.dispersion).enumerate() {
@@ -323,7 +339,8 @@ impl Known {
         }
     }
 
-    /// Counts arrivals towards the dispersion; a window longer than a bucket says nothing about it.
+    /// Counts arrivals for the dispersion; a window longer than a bucket carries no information on
+    /// it.
     fn count(&mut self, now: Duration, window: Duration, arrivals: &[u64]) {
         let Some(since) = self.bucket.since.filter(|&since| window <= BUCKET && now.saturating_sub(since) < 3 * BUCKET) else {
             self.dispersion.iter_mut().for_each(Dispersion::interrupt);

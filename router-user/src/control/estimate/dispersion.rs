@@ -1,24 +1,28 @@
-//! How bursty arrivals are: the index of dispersion of their counts. Pure.
+//! Burstiness of arrivals: the index of dispersion of their counts. Pure.
 //!
-//! The variance comes from three neighbouring windows at a time: the product of two successive differences
-//! has a mean of minus the variance, wherever the rate is. The error of an estimate of the rate would do for
-//! a rate that stands still, but every step of demand would pass for bursts while the estimate lags behind.
+//! The variance is estimated from three neighbouring windows at a time: the product of two
+//! successive differences has minus the variance as its mean, whatever the rate. Deviations from an
+//! estimate of the rate would do for a constant rate only: while such an estimate lags behind,
+//! every step of demand would count as a burst.
 
 use std::time::Duration;
 
-/// Length of the windows that are counted. An engine that is given too much for so long is felt by its clients; what is over sooner is
-/// absorbed by its batch.
+/// Length of the counted windows. Clients notice an overload of an engine that lasts this long; the
+/// batch absorbs a shorter one.
 pub(crate) const BUCKET: Duration = Duration::from_secs(10);
-/// Windows that an estimate remembers: ten minutes. Half an hour of a trace with an index of 72 stays within 40 and 78.
+/// Memory of the estimate, in windows: ten minutes. On half an hour of a trace with an index of 72
+/// the estimate stays between 40 and 78.
 const MEMORY: f64 = 60.0;
-/// Windows that an estimate without any counts as having seen, of arrivals without bursts.
+/// Weight of the prior, in windows: the estimate starts as if it had seen this many windows without
+/// bursts.
 const PRIOR: f64 = 20.0;
-/// Most that one window may say, as a multiple of what is believed: a report that is wrong is one window.
+/// Largest contribution of one window, as a multiple of the current estimate: it bounds the effect
+/// of one wrong report.
 const SURPRISE: f64 = 16.0;
-/// Largest index: beyond it, arrivals are batches, and no headroom helps.
+/// Largest index: beyond it arrivals are batches, and headroom does not help.
 const MOST: f64 = 500.0;
 
-/// Variance of counts by their mean: 1 for arrivals that know nothing of each other, more for bursts.
+/// Variance of counts divided by their mean: 1 for independent arrivals, more for bursts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dispersion {
     index: f64,
@@ -34,7 +38,8 @@ impl Default for Dispersion {
 }
 
 impl Dispersion {
-    /// Takes what arrived in one [`BUCKET`], which follows the last one. `expected` is about the mean of such counts.
+    /// Takes the count of one [`BUCKET`], which follows the last one. `expected` is about the mean
+    /// of such counts.
     pub(crate) fn observe(&mut self, count: f64, expected: f64) {
         if let [Some(last), Some(before_last)] = self.before {
             let most = SURPRISE * self.index.max(1.0);
@@ -46,12 +51,12 @@ impl Dispersion {
         self.before = [Some(count), self.before[0]];
     }
 
-    /// The next window does not follow the last one.
+    /// Marks a gap: the next window does not follow the last one.
     pub(crate) fn interrupt(&mut self) {
         self.before = [None; 2];
     }
 
-    /// Never below 1: a stream that is steadier than chance is one by chance.
+    /// The index, at least 1: a stream that looks steadier than chance does so by chance.
     pub(crate) fn index(self) -> f64 {
         self.index.clamp(1.0, MOST)
     }
@@ -62,7 +67,8 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Counts in one window: bursts of `size` requests, their number by chance, `mean` requests in all.
+    /// Counts in one window: bursts of `size` requests, their number by chance, `mean` requests in
+    /// all.
     fn counts(mean: f64, size: f64, windows: usize) -> Vec<f64> {
         let mut rng = Rng::new(7);
         // Knuth's count of a Poisson variable: how many uniform numbers their product survives.

@@ -1,7 +1,8 @@
-//! How far engines are, from what data planes measure. Pure. docs/model.md, section 10.
+//! Distances of engines, from the measurements of data planes. Pure. docs/model.md, section 10.
 //!
-//! A distance is the median of a cluster's data planes. It replaces what is held only when several measurements in a row say so, and
-//! in bounded steps, so that one bad number moves nothing and a stream of them little at a time.
+//! A distance is the median over a cluster's data planes. It replaces the current value only when
+//! several measurements in a row differ from that value, and in bounded steps. So one wrong number
+//! changes nothing, and a series of them changes little at a time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,31 +10,33 @@ use std::time::Duration;
 use crate::control::estimate::deadband::SteadyRtt;
 use crate::model::{ClusterId, EngineId, Fleet};
 
-/// Longest round trip that is believed: half-way round the world by satellite is below a second.
+/// Longest plausible round trip, in ms: halfway round the world by satellite takes below a second.
 const MOST_MS: f64 = 10_000.0;
-/// Measurements in a row that have to say that a distance has changed.
+/// Number of measurements in a row that must differ from the current value before it changes.
 const CONFIRMATIONS: u32 = 3;
-/// A distance changes at once to no more than this many times what it was and this much more, or less.
+/// Largest change in one step: to this many times the current value plus this many ms, or
+/// correspondingly less.
 const STEP: f64 = 2.0;
 const STEP_MS: f64 = 25.0;
-/// A data plane's measurement counts for so long.
+/// Time for which a data plane's measurement counts.
 const FRESH: Duration = Duration::from_secs(120);
-/// A measurement that is no distance is shown for so long.
+/// Time for which `ilb status` shows an impossible measurement.
 const SHOWN: Duration = Duration::from_secs(60);
 
-/// Distances, one per (cluster, engine): the configured one until something else is measured again and again.
+/// Distances, one per (cluster, engine): the configured value until repeated measurements differ
+/// from it.
 #[derive(Clone, Debug)]
 pub(crate) struct Distances {
     steady: SteadyRtt,
     clusters: Vec<Measurements>,
 }
 
-/// What the data planes of one cluster have measured.
+/// Measurements of the data planes of one cluster.
 #[derive(Clone, Debug, Default)]
 struct Measurements {
-    /// Per data plane and engine: when, and how many ms.
+    /// Per data plane and engine: time of the measurement, and its value in ms.
     instances: HashMap<String, HashMap<EngineId, (Duration, f64)>>,
-    /// Measurements in a row that differ from what is held.
+    /// Number of measurements in a row that differ from the current value.
     doubts: HashMap<EngineId, u32>,
     refused: Option<(Duration, EngineId, f64)>,
 }
@@ -46,7 +49,7 @@ impl Distances {
         }
     }
 
-    /// Takes what one data plane has measured since its last report.
+    /// Takes the measurements of one data plane since its last report.
     pub(crate) fn take(&mut self, now: Duration, cluster: ClusterId, instance: &str, measured_ms: &[(EngineId, f64)]) {
         let known = &mut self.clusters[cluster.index()];
         for measured in known.instances.values_mut() {
@@ -54,7 +57,7 @@ impl Distances {
         }
         known.instances.retain(|name, measured| name == instance || !measured.is_empty());
         for &(engine, ms) in measured_ms {
-            // No exchange takes no time at all.
+            // An exchange of 0 ms is impossible.
             if !(ms > 0.0 && ms <= MOST_MS) {
                 known.refused = Some((now, engine, ms));
                 continue;
@@ -76,12 +79,12 @@ impl Distances {
         }
     }
 
-    /// What is planned with.
+    /// The distances to plan with.
     pub(crate) fn rtt_ms(&self) -> &[Vec<f64>] {
         self.steady.rtt_ms()
     }
 
-    /// What is wrong with the measurements of a cluster, in words.
+    /// Anomalies of the measurements of a cluster, in words.
     pub(crate) fn findings(&self, now: Duration, fleet: &Fleet, cluster: ClusterId) -> Vec<String> {
         let known = &self.clusters[cluster.index()];
         let mut findings = Vec::new();
@@ -102,7 +105,8 @@ impl Distances {
     }
 }
 
-/// The middle value; of an even number the lower one, since what measures too much is more frequent than what measures too little.
+/// The median; of an even number of values the lower one, since measurements err more often
+/// upwards.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Estimates of demand and distance from the reports of data planes.
+//! Estimates of demand, burstiness and distance from the reports of data planes.
 
 pub(crate) mod arrivals;
 pub(crate) mod bursts;

@@ -1,4 +1,5 @@
-//! Everything the control plane has measured, and the inputs of a plan made of it. Pure: `now` comes in, nothing is sent.
+//! The measurements of the control plane, and the inputs of a plan that follow from them. Pure:
+//! `now` comes in as an argument, and nothing is sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,16 +24,16 @@ use crate::probe::{EngineSignals, Reading, Scrape};
 use crate::protocol::DemandReport;
 use crate::publish::snapshot::Snapshot;
 
-/// What an engine said is believed for so many periods of asking; then it is unknown.
+/// Age of an engine's signals, in scrape periods, up to which they count; older ones are unknown.
 const SCRAPES_BELIEVED: u32 = 3;
-/// A report that was refused is shown for so long.
+/// Time for which `ilb status` shows a refused report.
 const REFUSED_SHOWN: Duration = Duration::from_secs(60);
 
 /// The control plane's measurements; owned by one task.
 #[derive(Debug)]
 pub struct Measured {
     pub(crate) config: Arc<Config>,
-    /// Engines by name: a report may have thousands.
+    /// Engines by name: a report may name thousands.
     engines: HashMap<String, EngineId>,
     pub(crate) demand: DemandEstimate,
     distances: Distances,
@@ -42,7 +43,7 @@ pub struct Measured {
     pub(crate) progress: Vec<Progress>,
     drifts: Vec<Drift>,
     pub(crate) conduct: Vec<Conduct>,
-    /// The last report of each cluster that was refused, and why.
+    /// The last refused report of each cluster, and the reason.
     refused: Vec<Option<(Duration, String)>>,
 }
 
@@ -60,7 +61,7 @@ pub enum MeasureError {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterDemand {
     pub cluster: String,
-    /// False while another demand stands in for a measured one.
+    /// False while configured or published demand stands in for measurements.
     pub measured: bool,
     /// Where the demand comes from, and how old it is.
     #[serde(default)]
@@ -75,46 +76,46 @@ pub struct EngineHealth {
     pub ready: bool,
     #[serde(default)]
     pub profile: String,
-    /// Replicas that are planned with, by the engine's own account; `None` if it gives none.
+    /// Planned replicas, by the engine's own metrics; `None` if it gives none.
     #[serde(default)]
     pub ready_replicas: Option<u32>,
-    /// What the engine said of itself last, while that is believed.
+    /// Last signals of the engine, while they count.
     #[serde(default)]
     pub signals: Option<EngineSignals>,
-    /// When it said so, since the control plane's start.
+    /// Time of the signals, in seconds since the control plane's start.
     #[serde(default)]
     pub signals_at_s: Option<f64>,
-    /// Why the last attempt to ask it failed.
+    /// Error of the last scrape.
     #[serde(default)]
     pub signals_error: Option<String>,
-    /// That it is not as its profile says.
+    /// Deviation from the profile, if there is one.
     #[serde(default)]
     pub drift: Option<EngineDrift>,
-    /// Under the weights in force and the present inputs; `None` before the first plan.
+    /// Load and latency under the active weights and current inputs; `None` before the first plan.
     #[serde(default)]
     pub present: Option<EnginePresent>,
 }
 
-/// An engine under the weights in force, with the present demand, profile and replicas.
+/// An engine under the active weights, with the current demand, profile and replicas.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnginePresent {
-    /// Load that it may be given, and load that the weights give it, in reference requests/s.
+    /// Capacity, and load under the weights, in reference requests/s.
     pub capacity_rps: f64,
     pub load_rps: f64,
     /// Expected mean time of a request in the engine at that load.
     pub latency_ms: f64,
 }
 
-/// An engine against its profile.
+/// Deviation of an engine from its profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineDrift {
-    /// Time in the engine over the profile's at the same load.
+    /// Time in the engine divided by the profile's at the same load.
     pub ratio: f64,
     pub since_s: f64,
 }
 
 impl Measured {
-    /// Nothing is measured yet: configured demand, every engine ready.
+    /// The state without measurements: configured demand, every engine ready.
     pub fn new(config: Arc<Config>) -> Self {
         let fleet = &config.fleet;
         let engines = fleet.engines.len();
@@ -133,8 +134,9 @@ impl Measured {
         }
     }
 
-    /// Starts from the demand in a snapshot that another controller, or this one in an earlier process, has published. It stands in
-    /// for clusters of which nothing was heard yet. A cluster or class that the snapshot does not name keeps its configured demand.
+    /// Takes the demand from a published snapshot, of another controller or of an earlier process
+    /// of this one. It stands in for clusters without reports. A cluster or class that the snapshot
+    /// does not name keeps its configured demand.
     pub fn start_from(&mut self, now: Duration, snapshot: &Snapshot) {
         let fleet = &self.config.fleet;
         let mut published = vec![vec![None; fleet.classes.len()]; fleet.clusters.len()];
@@ -155,9 +157,10 @@ impl Measured {
         }
     }
 
-    /// Takes a data plane's report of what it saw until `now`.
+    /// Takes a data plane's report of its traffic until `now`.
     ///
-    /// Errors: it names something unknown, or its window or the number of data planes is out of bounds; nothing changes.
+    /// Errors: it names something unknown, or its window or the number of data planes is out of
+    /// bounds; nothing changes.
     pub fn report(&mut self, now: Duration, report: &DemandReport) -> Result<(), MeasureError> {
         let cluster = self.config.fleet.cluster(&report.cluster).ok_or_else(|| MeasureError::Cluster(report.cluster.clone()))?;
         let outcome = self.take(now, cluster, report);
@@ -175,7 +178,7 @@ impl Measured {
             arrivals[class.index()] = arrivals[class.index()].saturating_add(*count);
         }
         self.demand.report(now, cluster, &report.instance, report.window_ms, &arrivals)?;
-        // A data plane may know engines that this configuration does not have, or no longer.
+        // A data plane may know engines that this configuration does not have.
         let known = report.engines.iter().filter_map(|of| self.engines.get(&of.engine).map(|&engine| (engine, of)));
         let mut measured_ms = Vec::new();
         for (engine, of) in known {
@@ -189,12 +192,14 @@ impl Measured {
         Ok(())
     }
 
-    /// Takes a probe's outcome. Returns the engine's verdict where it changed, and so changes the plan's inputs.
+    /// Takes a probe's outcome. Returns the engine's verdict if it changed, which changes the
+    /// plan's inputs.
     pub fn probe(&mut self, Probe { engine, answer }: Probe) -> Option<Verdict> {
         self.health[engine.index()].observe(answer)
     }
 
-    /// Takes what an engine said of itself. True if its ready replicas are others than before, and so the plan's inputs.
+    /// Takes a scrape of an engine's metrics. True if its ready replicas changed, which changes the
+    /// plan's inputs.
     pub fn scrape(&mut self, now: Duration, Scrape { engine, outcome }: Scrape) -> bool {
         let before = self.ready_replicas(now, engine);
         let (fleet, index) = (&self.config.fleet, engine.index());
@@ -205,7 +210,7 @@ impl Measured {
             self.progress[index].observe(now, signals);
         }
         let ready = self.ready_replicas(now, engine);
-        // Only an engine that shows all its replicas can be held against its profile.
+        // Only an engine whose ready replicas are known can be compared with its profile.
         if let (Some(said), Some(ready @ 1..)) = (said, ready) {
             let stretch = f64::from(replicas) / f64::from(ready);
             self.drifts[index].take(now, &said, fleet.profile_of(engine), stretch);
@@ -213,7 +218,7 @@ impl Measured {
         ready != before
     }
 
-    /// What `engine` said of itself, while that is believed.
+    /// Signals of `engine`, while they count.
     pub fn signals(&self, now: Duration, engine: EngineId) -> Option<&EngineSignals> {
         self.readings[engine.index()].signals(now, self.signals_max_age())
     }
@@ -227,7 +232,7 @@ impl Measured {
         self.config.control.scrape_period.unwrap_or_default() * SCRAPES_BELIEVED
     }
 
-    /// What a plan is to be made from, and what of it is not to be believed without more. `held` are the weights in force.
+    /// The inputs of a plan, and the anomalies of the measurements. `held` are the active weights.
     pub fn inputs(&mut self, now: Duration, pins: Vec<Pin>, held: Option<&[RouteWeights]>) -> (Inputs, Vec<Anomaly>) {
         let config = Arc::clone(&self.config);
         let fleet = &config.fleet;
@@ -281,7 +286,7 @@ impl Measured {
         (inputs, suspicions)
     }
 
-    /// What is wrong with what clusters report.
+    /// Anomalies of the reports of clusters.
     fn doubted_clusters(&self, now: Duration) -> Vec<Anomaly> {
         let fleet = &self.config.fleet;
         let mut suspicions = Vec::new();
@@ -301,7 +306,8 @@ impl Measured {
         suspicions
     }
 
-    /// False when so much capacity is silent that the probes are the likelier fault, as on a machine that is out of CPU.
+    /// False if so much capacity is silent that the probes are the likelier fault, as on a machine
+    /// that is out of CPU.
     fn trusts_silence(&self, suspicions: &mut Vec<Anomaly>) -> bool {
         let fleet = &self.config.fleet;
         let capacity = |engine: &EngineId| fleet.profile_of(*engine).capacity_rps;
@@ -318,7 +324,7 @@ impl Measured {
         false
     }
 
-    /// Demand as it is planned with, for operators.
+    /// Planned demand, for operators.
     pub fn clusters(&self, now: Duration) -> Vec<ClusterDemand> {
         let fleet = &self.config.fleet;
         let classes = || fleet.classes.iter().map(|class| class.name.clone());
@@ -337,7 +343,7 @@ impl Measured {
             .collect()
     }
 
-    /// Engines as probes and their own words show them, for operators.
+    /// Engines as their probes and metrics show them, for operators.
     pub fn engines(&self, now: Duration) -> Vec<EngineHealth> {
         let of = |engine: EngineId| EngineHealth {
             engine: self.config.fleet.engines[engine.index()].name.clone(),
