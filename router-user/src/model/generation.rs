@@ -35,7 +35,7 @@ impl Generation {
         (epoch <= EPOCH_MOST).then_some(Self(epoch << COUNTER_BITS | 1))
     }
 
-    /// Whether a publisher should go above this number because a data plane reports it. Half of all
+    /// True if a publisher should go above this number because a data plane reports it. Half of all
     /// epochs are reserved, so that one faulty data plane cannot use them up.
     pub fn is_plausible(self) -> bool {
         self.epoch() <= EPOCH_MOST / 2

@@ -23,7 +23,7 @@ pub struct Evaluation {
     pub served_rps: f64,
     /// Demand that the weights shed or do not mention, in requests/s.
     pub shed_rps: f64,
-    /// Whether some engine gets more than its capacity.
+    /// True if some engine gets more than its capacity.
     pub is_overloaded: bool,
     /// One per engine of the fleet.
     pub engines: Vec<EngineEvaluation>,

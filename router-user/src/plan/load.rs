@@ -21,7 +21,7 @@ impl Load {
         Self { work: class.work, ttft: class.ttft_weight, decode: class.decode_weight * class.output_tokens }
     }
 
-    /// Whether the classes of `fleet` differ in work only, so that its program is convex.
+    /// True if the classes of `fleet` differ in work only, so that its program is convex.
     pub(crate) fn has_one_mix(fleet: &Fleet) -> bool {
         fleet.classes.windows(2).all(|pair| Self::of(&pair[0]).mix() == Self::of(&pair[1]).mix())
     }

@@ -8,7 +8,7 @@ use super::verify::LegalWeights;
 use crate::model::RouteWeights;
 use crate::plan::problem::cooldown::Reversal;
 
-/// Whether a plan serves all demand within capacity.
+/// Status of a plan: full or partial service within capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// All demand is routed within capacity.
@@ -38,7 +38,7 @@ pub struct Plan {
     /// The largest reversal of a recent move; `None` if the plan makes none or knows no earlier
     /// plan.
     pub turn: Option<Reversal>,
-    /// Whether the plan was made without a solver. Then it is legal but not optimal, and its gap
+    /// True if the plan was made without a solver. Then it is legal but not optimal, and its gap
     /// bounds the loss.
     pub is_greedy: bool,
     /// Why the optimiser failed, where this greedy plan stands in for its plan.
@@ -62,7 +62,7 @@ pub struct Route {
     /// where this request or another one would be shed.
     pub price_ms: f64,
     pub shed_rps: f64,
-    /// Whether an operator fixed the weights.
+    /// True if an operator fixed the weights.
     pub is_pinned: bool,
     /// In fleet order; engines with a weight only. The weights are > 0 and sum to 1; empty if no
     /// engine can serve the class.
@@ -152,7 +152,7 @@ pub struct Certificate {
 }
 
 impl EngineLoad {
-    /// Whether pins alone fill the engine, so that no capacity is left to plan with.
+    /// True if pins alone fill the engine, so that no capacity is left to plan with.
     pub fn is_filled_by_pins(&self) -> bool {
         self.pinned_rps > 0.0 && self.pinned_rps >= self.capacity_rps * (1.0 - ROUNDING_FRAC)
     }

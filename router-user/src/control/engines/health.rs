@@ -61,7 +61,7 @@ impl Health {
         (self.verdict() != before).then_some(self.verdict())
     }
 
-    /// Whether several answers are missing, but fewer than [`SILENCES`].
+    /// True if several answers are missing, but fewer than [`SILENCES`].
     pub(crate) fn is_late(self) -> bool {
         self.verdict() == Verdict::Ready && self.silences >= LATE_SILENCES
     }

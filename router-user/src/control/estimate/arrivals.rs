@@ -94,7 +94,7 @@ impl Rate {
         self.slow_rps.clamp(least, (self.fast_rps + band).max(self.high_rps))
     }
 
-    /// Whether a stream of `rate_rps` with this index of dispersion can have a fast mean of
+    /// True if a stream of `rate_rps` with this index of dispersion can have a fast mean of
     /// `fast_rps` by chance.
     pub(crate) fn is_explained(rate_rps: f64, fast_rps: f64, dispersion: f64) -> bool {
         (fast_rps - rate_rps).abs() <= SIGNIFICANT_DEVIATIONS * Self::fast_deviation(fast_rps.max(rate_rps), dispersion)
@@ -163,7 +163,7 @@ impl Instance {
         if self.start_frac < 1.0 { (reported / (1.0 - self.start_frac)).max(0.0) } else { self.rates[class].fast_rps }
     }
 
-    /// Whether the last report counted nothing.
+    /// True if the last report counted nothing.
     pub(crate) fn is_zero(&self) -> bool {
         self.counts.iter().all(|&count| count == 0)
     }
@@ -209,7 +209,7 @@ impl ClockCheck {
     }
 }
 
-/// Whether windows are no longer than the time in which they came, apart from the bunching of
+/// True if windows are no longer than the time in which they came, apart from the bunching of
 /// delivery.
 fn covers(windows: Duration, passed: Duration) -> bool {
     windows.as_secs_f64() <= CLOCK_EXCESS * passed.as_secs_f64() + CLOCK_EXCESS_S

@@ -48,7 +48,7 @@ impl SteadyRtt {
         }
     }
 
-    /// Whether a measurement is outside the deadband of the current value; false if it is not
+    /// True if a measurement is outside the deadband of the current value; false if it is not
     /// finite and >= 0.
     pub fn has_left(held_ms: f64, measured_ms: f64) -> bool {
         let is_measurement = measured_ms.is_finite() && measured_ms >= 0.0;

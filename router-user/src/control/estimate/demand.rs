@@ -259,7 +259,7 @@ impl DemandEstimate {
     pub(crate) fn findings(&self, now: Duration, cluster: ClusterId) -> Vec<String> {
         let mut findings = Vec::new();
         let known = &self.clusters[cluster.index()];
-        // A controller that has just started has no reports yet, which is no anomaly for a few periods.
+        // A controller that has just started has no reports yet; for a few periods that is normal.
         let is_unheard =
             |published: &PublishedDemand| now.saturating_sub(known.heard.unwrap_or(published.at)) >= self.period * SILENT_PERIODS;
         match self.freshness(now, cluster) {

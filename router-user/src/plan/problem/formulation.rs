@@ -35,7 +35,7 @@ pub(crate) struct Demand {
     pub(crate) priority: u8,
     /// Index into [`Problem::budgets`].
     pub(crate) budget: Option<usize>,
-    /// Whether the route has active weights: moving away from them has a price.
+    /// True if the route has active weights: moving away from them has a price.
     pub(crate) is_held: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Edge {
     pub(crate) kept_rps: f64,
     /// Price of a request beyond `kept_rps`, in ms.
     pub(crate) move_ms: f64,
-    /// Whether pruning fixes the flow at 0: the demand has a negligible share, and uses its other
+    /// True if pruning fixes the flow at 0: the demand has a negligible share, and uses its other
     /// pools only.
     pub(crate) is_pruned: bool,
 }

@@ -57,7 +57,7 @@ impl LinearProgram {
         self.entries(column).iter().fold(self.cost[column], |cost, &(row, coefficient)| cost - coefficient * prices[row])
     }
 
-    /// Whether both programs have the same rows, columns and coefficients, so that they differ in
+    /// True if both programs have the same rows, columns and coefficients, so that they differ in
     /// costs, bounds and right-hand sides only.
     pub(crate) fn has_shape_of(&self, other: &Self) -> bool {
         self.rhs.len() == other.rhs.len() && self.starts == other.starts && self.entries == other.entries

@@ -27,7 +27,7 @@ pub(crate) struct Selection {
     /// In the order in which they were added to the solver's model.
     shown: Vec<usize>,
     is_shown: Vec<bool>,
-    /// Whether a hidden column is fixed at its upper bound; otherwise it is fixed at 0.
+    /// True if a hidden column is fixed at its upper bound; otherwise it is fixed at 0.
     is_full: Vec<bool>,
 }
 
@@ -124,7 +124,7 @@ impl Selection {
         if self.is_full[column] && !self.is_shown[column] { program.upper[column] } else { 0.0 }
     }
 
-    /// Whether a column was at its upper bound before it entered the model.
+    /// True if a column was at its upper bound before it entered the model.
     pub(crate) fn was_full(&self, column: usize) -> bool {
         self.is_full[column]
     }
@@ -170,7 +170,7 @@ fn wait(program: &LinearProgram, column: usize) -> Wait {
     }
 }
 
-/// Whether a segment is next to one with another basis status. The load moves there first.
+/// True if a segment is next to one with another basis status. The load moves there first.
 fn is_edge(program: &LinearProgram, start: &Start, column: usize) -> bool {
     let row = |column: usize| program.entries(column)[0].0;
     let differs = |other: usize| row(other) == row(column) && start.columns[other] != start.columns[column];

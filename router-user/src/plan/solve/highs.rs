@@ -18,8 +18,9 @@ use crate::plan::problem::lp::LinearProgram;
 use crate::plan::solve::columns::Selection;
 use crate::plan::solve::warm_start::{BasisStatus, Start};
 
-/// What a column that is not shown may pay, as a share of the largest price: the tenth of what the
-/// certificate forgives.
+/// Tolerance of pricing: a hidden column enters only if its reduced cost pays more than this
+/// fraction of the largest price. It is a tenth of the certificate's tolerance, so the certificate
+/// accepts the columns that stay hidden.
 const PRICE_TOLERANCE: f64 = 1e-7;
 
 /// Why there is no solution.

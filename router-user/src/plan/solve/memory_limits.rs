@@ -17,13 +17,13 @@ use crate::plan::{NEGLIGIBLE_RPS, ROUNDING_FRAC};
 const MAX_SHARES: usize = 64;
 
 impl Problem<'_> {
-    /// Whether the problem has limits that the network flow of `max_min` ignores: memory or detour
+    /// True if the problem has limits that the network flow of `max_min` ignores: memory or detour
     /// budgets.
     pub(crate) fn has_limits(&self) -> bool {
         !self.budgets.is_empty() || self.pools.iter().any(|pool| !pool.memory.is_empty())
     }
 
-    /// Whether `shed_rps` exceeds the shed that was decided before the program.
+    /// True if `shed_rps` exceeds the shed that was decided before the program.
     pub(crate) fn sheds_beyond(&self, shed_rps: &[f64]) -> bool {
         let allowed = |rps: f64| 2.0 * SHED_LEFT_RPS + ROUNDING_FRAC * rps;
         self.demands.iter().zip(shed_rps).any(|(demand, shed)| shed - demand.shed_rps > allowed(demand.rps))

@@ -48,7 +48,8 @@ impl Round {
         Self { linearization, iterate, kkt, gap, cost, shed }
     }
 
-    /// Whether this round costs less; at equal cost, whether its prices prove a smaller gap.
+    /// True if this round costs less than `other`, or costs the same and its prices prove a smaller
+    /// gap.
     pub(crate) fn is_better_than(&self, other: &Self) -> bool {
         let same = GAP_GOAL_FRAC * other.gap.latency.abs();
         let is_tighter = self.gap.excess.abs() < other.gap.excess.abs();
