@@ -20,15 +20,15 @@ const LONGEST_WINDOW: Duration = Duration::from_secs(120);
 /// it queues may grow, which the profile does not describe.
 const MOST_LOAD_FRAC: f64 = 0.9;
 /// Allowance of the CUSUM, as a logarithm: few profiles are more accurate than 10 %.
-const ALLOWANCE: f64 = 0.1;
+const CUSUM_ALLOWANCE: f64 = 0.1;
 /// Bound of the CUSUM. With windows of 5 s it is crossed after 1.5 minutes of 20 % more time, and
 /// in less than half a minute of 50 % more.
-const BOUND: f64 = 1.0;
+const CUSUM_BOUND: f64 = 1.0;
 /// Largest difference of one window that counts, as a logarithm, so that a single outlier is no
 /// alarm.
 const MOST_DIFFERENCE: f64 = 0.5;
 /// Standard deviation of a window, as a logarithm, at which it has half the weight.
-const NOISE: f64 = 0.15;
+const HALF_WEIGHT_DEVIATION: f64 = 0.15;
 /// Gain per window of the running mean of differences, for a window of full weight, and of the
 /// running mean of loads.
 const SMOOTHING: f64 = 0.2;
@@ -38,10 +38,10 @@ const LOAD_SMOOTHING: f64 = 0.05;
 const MOST_SLOWDOWN: f64 = 4.0;
 /// Step of the planned slowdown, as a factor, so that noise causes no new plan and pools of equal
 /// engines stay together.
-const STEP: f64 = 0.1;
+const SLOWDOWN_STEP: f64 = 0.1;
 /// Time that the running mean must stay within the allowance before an alarm ends: an engine that
 /// was slow must prove itself for long.
-const CALM: Duration = Duration::from_secs(600);
+const ALARM_CLEAR_AFTER: Duration = Duration::from_secs(600);
 
 /// One engine against its profile.
 #[derive(Clone, Debug, Default)]
@@ -63,8 +63,8 @@ pub(crate) struct Drift {
 /// An engine that differs from its profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Alarm {
-    /// Observed time divided by the profile's, in steps of [`STEP`]; below 1 for an engine that is
-    /// faster.
+    /// Observed time divided by the profile's, in steps of [`SLOWDOWN_STEP`]; below 1 for an engine
+    /// that is faster.
     pub(crate) ratio: f64,
     pub(crate) since: Duration,
 }
@@ -99,7 +99,7 @@ impl Drift {
             // The load is itself a count, and its noise matters more the steeper the curve is.
             let steepness = load_rps * (profile.ttft_ms.slope(load_rps) + tokens * profile.tbot_ms.slope(load_rps)) / wanted_ms;
             let noise = ((1.0 + steepness * steepness) / requests).sqrt();
-            self.weigh(now, (observed_ms / wanted_ms).ln(), 1.0 / (1.0 + (noise / NOISE).powi(2)));
+            self.weigh(now, (observed_ms / wanted_ms).ln(), 1.0 / (1.0 + (noise / HALF_WEIGHT_DEVIATION).powi(2)));
         }
     }
 
@@ -107,21 +107,21 @@ impl Drift {
     fn weigh(&mut self, now: Duration, difference: f64, weight: f64) {
         let bounded = difference.clamp(-MOST_DIFFERENCE, MOST_DIFFERENCE);
         self.mean += SMOOTHING * weight * (difference.clamp(-MOST_SLOWDOWN.ln(), MOST_SLOWDOWN.ln()) - self.mean);
-        self.slower = (self.slower + weight * (bounded - ALLOWANCE)).clamp(0.0, BOUND);
-        self.faster = (self.faster - weight * (bounded + ALLOWANCE)).clamp(0.0, BOUND);
-        if self.alarm.is_none() && (self.slower >= BOUND || self.faster >= BOUND) {
+        self.slower = (self.slower + weight * (bounded - CUSUM_ALLOWANCE)).clamp(0.0, CUSUM_BOUND);
+        self.faster = (self.faster - weight * (bounded + CUSUM_ALLOWANCE)).clamp(0.0, CUSUM_BOUND);
+        if self.alarm.is_none() && (self.slower >= CUSUM_BOUND || self.faster >= CUSUM_BOUND) {
             self.alarm = Some(Alarm { ratio: 1.0, since: now });
         }
         let Some(alarm) = &mut self.alarm else { return };
-        let ratio = ((self.mean.exp() / STEP).round() * STEP).clamp(STEP, MOST_SLOWDOWN);
+        let ratio = ((self.mean.exp() / SLOWDOWN_STEP).round() * SLOWDOWN_STEP).clamp(SLOWDOWN_STEP, MOST_SLOWDOWN);
         // During an alarm a slowdown only grows; it ends with the alarm. A ratio of at most 1
         // follows the mean both ways.
         if ratio > alarm.ratio || (alarm.ratio <= 1.0 && ratio < alarm.ratio) {
             alarm.ratio = ratio;
         }
-        if self.mean.abs() > ALLOWANCE {
+        if self.mean.abs() > CUSUM_ALLOWANCE {
             self.calm_since = None;
-        } else if now.saturating_sub(*self.calm_since.get_or_insert(now)) >= CALM {
+        } else if now.saturating_sub(*self.calm_since.get_or_insert(now)) >= ALARM_CLEAR_AFTER {
             *self = Self { start: self.start, load_rps: self.load_rps, mean: self.mean, ..Self::default() };
         }
     }
@@ -133,7 +133,7 @@ impl Drift {
 
     /// The current alarm, if its ratio differs from 1 by more than half a step.
     pub(crate) fn alarm(&self) -> Option<Alarm> {
-        self.alarm.filter(|alarm| (alarm.ratio - 1.0).abs() > STEP / 2.0)
+        self.alarm.filter(|alarm| (alarm.ratio - 1.0).abs() > SLOWDOWN_STEP / 2.0)
     }
 }
 

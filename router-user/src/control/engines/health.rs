@@ -18,7 +18,7 @@ const SILENCES: u32 = 5;
 /// of its capacity is its limit.
 const LATE_SILENCES: u32 = 2;
 /// Time-out of a probe: far above the answer time of a healthy engine.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest fraction of the fleet's capacity that time-outs may take out of the plan; beyond it the
 /// probes are the likelier fault.
 pub(crate) const MOST_SILENT_FRAC: f64 = 0.5;
@@ -102,7 +102,7 @@ pub(crate) fn assume_ready(fleet: &Fleet, inputs: &mut Inputs) -> Vec<EngineId> 
 
 /// Probes `GET /health` of one engine every `period`, until the receiver closes.
 pub(crate) async fn watch(engine: EngineId, address: SocketAddr, period: Duration, probes: mpsc::Sender<Probe>) {
-    let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().pool_max_idle_per_host(0).build();
+    let client = reqwest::Client::builder().timeout(PROBE_TIMEOUT).no_proxy().pool_max_idle_per_host(0).build();
     let client = client.expect("a client without TLS needs nothing that can be missing");
     let mut ticks = tokio::time::interval(period);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -6,17 +6,17 @@ use std::time::Duration;
 use crate::protocol::EngineReport;
 
 /// Time constant of the exponential decay of reported counts.
-const MEMORY: Duration = Duration::from_secs(60);
+const TIME_CONSTANT: Duration = Duration::from_secs(60);
 /// Smallest decayed number of requests from which an engine is judged: fewer are noise.
-const ENOUGH: f64 = 20.0;
+const SAMPLES_MIN: f64 = 20.0;
 /// Failure fraction above which an engine is an outlier, and below which it no longer is: the
 /// distance between them is the hysteresis.
 const FAILING_FRAC: f64 = 0.5;
-const WELL_FRAC: f64 = 0.2;
+const FAILING_CLEAR_FRAC: f64 = 0.2;
 /// Factor on the planned latency above which an engine is an outlier, and below which it no longer
 /// is. So large a factor means a faulty engine or a wrong profile.
-const SLOW: f64 = 5.0;
-const SLOW_NO_MORE: f64 = 3.0;
+const SLOW_FACTOR: f64 = 5.0;
+const SLOW_CLEAR_FACTOR: f64 = 3.0;
 
 /// Decayed outcomes of the requests to one engine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +46,7 @@ impl Conduct {
     }
 
     fn fade(&mut self, now: Duration) {
-        let left = (-now.saturating_sub(self.at).as_secs_f64() / MEMORY.as_secs_f64()).exp();
+        let left = (-now.saturating_sub(self.at).as_secs_f64() / TIME_CONSTANT.as_secs_f64()).exp();
         for sum in [&mut self.attempts, &mut self.failures, &mut self.answers, &mut self.latency_ms] {
             *sum *= left;
         }
@@ -57,8 +57,9 @@ impl Conduct {
     pub(crate) fn failing_frac(&mut self, now: Duration) -> Option<f64> {
         self.fade(now);
         let share = if self.attempts > 0.0 { self.failures / self.attempts } else { 0.0 };
-        let is_known = self.attempts >= ENOUGH;
-        self.is_failing = (is_known && share > FAILING_FRAC) || (self.is_failing && share > WELL_FRAC && self.attempts >= 1.0);
+        let is_known = self.attempts >= SAMPLES_MIN;
+        self.is_failing =
+            (is_known && share > FAILING_FRAC) || (self.is_failing && share > FAILING_CLEAR_FRAC && self.attempts >= 1.0);
         self.is_failing.then_some(share)
     }
 
@@ -66,9 +67,9 @@ impl Conduct {
     pub(crate) fn slow_ms(&mut self, now: Duration, planned_ms: f64) -> Option<f64> {
         self.fade(now);
         let mean_ms = if self.answers > 0.0 { self.latency_ms / self.answers } else { 0.0 };
-        let is_known = self.answers >= ENOUGH;
-        let still = self.is_slow && self.answers >= 1.0 && mean_ms > SLOW_NO_MORE * planned_ms;
-        self.is_slow = (is_known && mean_ms > SLOW * planned_ms) || still;
+        let is_known = self.answers >= SAMPLES_MIN;
+        let still = self.is_slow && self.answers >= 1.0 && mean_ms > SLOW_CLEAR_FACTOR * planned_ms;
+        self.is_slow = (is_known && mean_ms > SLOW_FACTOR * planned_ms) || still;
         self.is_slow.then_some(mean_ms)
     }
 }

@@ -7,12 +7,12 @@ use crate::probe::EngineSignals;
 
 /// Longest time with running requests and without a token: the prefill of a very long prompt takes
 /// tens of seconds.
-const STUCK: Duration = Duration::from_secs(60);
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Longest time in which the queue may grow from each scrape to the next before it is reported: a
 /// burst ends sooner.
-const GROWING: Duration = Duration::from_secs(60);
+const GROWING_AFTER: Duration = Duration::from_secs(60);
 /// Shortest queue that counts, in requests: a few waiting requests are normal.
-const QUEUE: f64 = 8.0;
+const QUEUE_MIN: f64 = 8.0;
 
 /// Progress of an engine over its scrapes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +35,7 @@ impl Progress {
         let is_stuck = is_busy && counted.is_some() && counted == self.counted;
         self.stuck_since = if is_stuck { self.stuck_since.or(Some(now)) } else { None };
         let is_growing =
-            matches!((self.waiting, signals.waiting), (Some(before), Some(after)) if after > before && after >= QUEUE);
+            matches!((self.waiting, signals.waiting), (Some(before), Some(after)) if after > before && after >= QUEUE_MIN);
         self.growing_since = if is_growing { self.growing_since.or(Some(now)) } else { None };
         (self.counted, self.waiting) = (counted, signals.waiting);
     }
@@ -43,9 +43,9 @@ impl Progress {
     /// The anomaly, in words.
     pub(crate) fn finding(&self, now: Duration) -> Option<&'static str> {
         let lasts = |since: Option<Duration>, limit| since.is_some_and(|since| now.saturating_sub(since) >= limit);
-        if lasts(self.stuck_since, STUCK) {
+        if lasts(self.stuck_since, STUCK_AFTER) {
             Some("has requests and produces no tokens")
-        } else if lasts(self.growing_since, GROWING) {
+        } else if lasts(self.growing_since, GROWING_AFTER) {
             Some("its queue only grows")
         } else {
             None

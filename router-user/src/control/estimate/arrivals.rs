@@ -11,7 +11,7 @@ pub(crate) const FAST: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(120);
 /// Largest rate that a report counts for: this many times the cluster's fast mean, or this many
 /// standard deviations above it if that is more. A broken counter cannot do more at once.
-const SPIKE: f64 = 4.0;
+const SPIKE_FACTOR: f64 = 4.0;
 const SPIKE_DEVIATIONS: f64 = 6.0;
 /// Number of requests in a report up to which it is never a spike: so few are chance.
 const SPIKE_COUNT: f64 = 50.0;
@@ -29,7 +29,7 @@ const CLOCK_SPAN: Duration = Duration::from_secs(60);
 const CLOCK_EXCESS: f64 = 1.25;
 const CLOCK_EXCESS_S: f64 = 10.0;
 /// Time for which `ilb status` shows a spike or a wrong clock.
-const SHOWN: Duration = Duration::from_secs(30);
+const SHOWN_FOR: Duration = Duration::from_secs(30);
 
 /// Two means of a rate, and the smaller and the larger of the last two reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -137,7 +137,7 @@ impl Instance {
         for (class, &count) in counts.iter().enumerate() {
             let usual = usual_rps[class];
             let by_chance = SPIKE_DEVIATIONS * (dispersion[class].index() * usual / seconds).sqrt();
-            let most = (SPIKE * usual).max(usual + by_chance).max(SPIKE_COUNT / seconds);
+            let most = (SPIKE_FACTOR * usual).max(usual + by_chance).max(SPIKE_COUNT / seconds);
             let rate_rps = count as f64 / seconds;
             if rate_rps > most {
                 self.spike_at = Some(now);
@@ -175,7 +175,7 @@ impl Instance {
 
     /// The anomaly of its reports, in words.
     pub(crate) fn finding(&self, now: Duration) -> Option<String> {
-        let is_shown = |at: Option<Duration>| at.is_some_and(|at| now.saturating_sub(at) < SHOWN);
+        let is_shown = |at: Option<Duration>| at.is_some_and(|at| now.saturating_sub(at) < SHOWN_FOR);
         if self.frozen(now).is_some() {
             Some("the same counts again and again; planned with a little more".to_owned())
         } else if is_shown(self.clock.off_at) {

@@ -8,14 +8,14 @@ use crate::model::{EngineId, Fleet};
 
 /// Index of dispersion up to which a stream counts as free of bursts. An estimate from ten minutes
 /// is no more accurate, and profiles are not measured with perfectly regular arrivals either.
-const CALM: f64 = 2.0;
+const INDEX_WITHOUT_BURSTS: f64 = 2.0;
 /// Largest delay, in ms at half load: a larger cost of one engine would hide the differences that
 /// the plan is about.
-const MOST_MS: f64 = 500.0;
+const DELAY_MAX_MS: f64 = 500.0;
 /// Relative and absolute (ms) half-width of the deadband: a new estimate replaces the current one
 /// when it differs by more than the larger of the two.
-const BAND_FRAC: f64 = 0.25;
-const BAND_MS: f64 = 2.0;
+const DEADBAND_FRAC: f64 = 0.25;
+const DEADBAND_MS: f64 = 2.0;
 
 /// Burst delay of each engine, in ms at half load, with a deadband against noise.
 #[derive(Clone, Debug)]
@@ -36,8 +36,8 @@ impl BurstWaits {
             self.due = now + BUCKET;
             for (engine, measured) in fleet.engine_ids().zip(waits_ms(fleet, demand, demand_rps)) {
                 let held = &mut self.held_ms[engine.index()];
-                if (measured - *held).abs() >= BAND_MS.max(BAND_FRAC * *held) {
-                    *held = if measured < BAND_MS { 0.0 } else { measured.round() };
+                if (measured - *held).abs() >= DEADBAND_MS.max(DEADBAND_FRAC * *held) {
+                    *held = if measured < DEADBAND_MS { 0.0 } else { measured.round() };
                 }
             }
         }
@@ -56,7 +56,7 @@ fn waits_ms(fleet: &Fleet, demand: &DemandEstimate, demand_rps: &[Vec<f64>]) -> 
         for ((class, &rps), index) in fleet.class_ids().zip(rps).zip(demand.dispersion(cluster)) {
             let work = fleet.classes[class.index()].work;
             class_rps[class.index()] += work * rps;
-            if index > CALM && rps > 0.0 {
+            if index > INDEX_WITHOUT_BURSTS && rps > 0.0 {
                 bursty.push((class, work * rps, work * (index - 1.0)));
             }
         }
@@ -67,7 +67,7 @@ fn waits_ms(fleet: &Fleet, demand: &DemandEstimate, demand_rps: &[Vec<f64>]) -> 
         let capacity = fleet.profile_of(engine).capacity_rps;
         let of_stream = |&(_, rps, excess): &(_, f64, f64)| rps * excess / (2.0 * rps.max(capacity));
         let sum: f64 = bursty.iter().filter(|&&(class, ..)| serves[class.index()]).map(of_stream).sum();
-        if all > 0.0 { (1e3 * sum / all).min(MOST_MS) } else { 0.0 }
+        if all > 0.0 { (1e3 * sum / all).min(DELAY_MAX_MS) } else { 0.0 }
     };
     if bursty.is_empty() { vec![0.0; fleet.engines.len()] } else { fleet.engine_ids().map(wait).collect() }
 }

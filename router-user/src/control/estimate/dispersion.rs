@@ -12,15 +12,15 @@ use std::time::Duration;
 pub(crate) const BUCKET: Duration = Duration::from_secs(10);
 /// Memory of the estimate, in windows: ten minutes. On half an hour of a trace with an index of 72
 /// the estimate stays between 40 and 78.
-const MEMORY: f64 = 60.0;
+const MEMORY_WINDOWS: f64 = 60.0;
 /// Weight of the prior, in windows: the estimate starts as if it had seen this many windows without
 /// bursts.
-const PRIOR: f64 = 20.0;
+const PRIOR_WINDOWS: f64 = 20.0;
 /// Largest contribution of one window, as a multiple of the current estimate: it bounds the effect
 /// of one wrong report.
-const SURPRISE: f64 = 16.0;
+const CONTRIBUTION_MAX: f64 = 16.0;
 /// Largest index: beyond it arrivals are batches, and headroom does not help.
-const MOST: f64 = 500.0;
+const INDEX_MAX: f64 = 500.0;
 
 /// Variance of counts divided by their mean: 1 for independent arrivals, more for bursts.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Dispersion {
 
 impl Default for Dispersion {
     fn default() -> Self {
-        Self { index: 1.0, seen: PRIOR, before: [None; 2] }
+        Self { index: 1.0, seen: PRIOR_WINDOWS, before: [None; 2] }
     }
 }
 
@@ -42,10 +42,10 @@ impl Dispersion {
     /// of such counts.
     pub(crate) fn observe(&mut self, count: f64, expected: f64) {
         if let [Some(last), Some(before_last)] = self.before {
-            let most = SURPRISE * self.index.max(1.0);
+            let most = CONTRIBUTION_MAX * self.index.max(1.0);
             let found = -(count - last) * (last - before_last) / expected.max(1.0);
             self.seen += 1.0;
-            let gain = 1.0 / self.seen.min(MEMORY);
+            let gain = 1.0 / self.seen.min(MEMORY_WINDOWS);
             self.index += gain * (found.clamp(-most, most) - self.index);
         }
         self.before = [Some(count), self.before[0]];
@@ -58,7 +58,7 @@ impl Dispersion {
 
     /// The index, at least 1: a stream that looks steadier than chance does so by chance.
     pub(crate) fn index(self) -> f64 {
-        self.index.clamp(1.0, MOST)
+        self.index.clamp(1.0, INDEX_MAX)
     }
 }
 

@@ -11,17 +11,17 @@ use crate::control::estimate::deadband::SteadyRtt;
 use crate::model::{ClusterId, EngineId, Fleet};
 
 /// Longest plausible round trip, in ms: halfway round the world by satellite takes below a second.
-const MOST_MS: f64 = 10_000.0;
+const RTT_MAX_MS: f64 = 10_000.0;
 /// Number of measurements in a row that must differ from the current value before it changes.
 const CONFIRMATIONS: u32 = 3;
 /// Largest change in one step: to this many times the current value plus this many ms, or
 /// correspondingly less.
-const STEP: f64 = 2.0;
+const STEP_FACTOR: f64 = 2.0;
 const STEP_MS: f64 = 25.0;
 /// Time for which a data plane's measurement counts.
-const FRESH: Duration = Duration::from_secs(120);
+const FRESH_FOR: Duration = Duration::from_secs(120);
 /// Time for which `ilb status` shows an impossible measurement.
-const SHOWN: Duration = Duration::from_secs(60);
+const SHOWN_FOR: Duration = Duration::from_secs(60);
 
 /// Distances, one per (cluster, engine): the configured value until repeated measurements differ
 /// from it.
@@ -53,12 +53,12 @@ impl Distances {
     pub(crate) fn take(&mut self, now: Duration, cluster: ClusterId, instance: &str, measured_ms: &[(EngineId, f64)]) {
         let known = &mut self.clusters[cluster.index()];
         for measured in known.instances.values_mut() {
-            measured.retain(|_, (at, _)| now.saturating_sub(*at) <= FRESH);
+            measured.retain(|_, (at, _)| now.saturating_sub(*at) <= FRESH_FOR);
         }
         known.instances.retain(|name, measured| name == instance || !measured.is_empty());
         for &(engine, ms) in measured_ms {
             // An exchange of 0 ms is impossible.
-            if !(ms > 0.0 && ms <= MOST_MS) {
+            if !(ms > 0.0 && ms <= RTT_MAX_MS) {
                 known.refused = Some((now, engine, ms));
                 continue;
             }
@@ -73,7 +73,7 @@ impl Distances {
             *doubts += 1;
             if *doubts >= CONFIRMATIONS {
                 *doubts = 0;
-                let step = median.clamp((held / STEP).min(held - STEP_MS).max(0.0), held * STEP + STEP_MS);
+                let step = median.clamp((held / STEP_FACTOR).min(held - STEP_MS).max(0.0), held * STEP_FACTOR + STEP_MS);
                 self.steady.observe_one(cluster.index(), engine.index(), step);
             }
         }
@@ -89,7 +89,7 @@ impl Distances {
         let known = &self.clusters[cluster.index()];
         let mut findings = Vec::new();
         if let Some((at, engine, ms)) = known.refused
-            && now.saturating_sub(at) < SHOWN
+            && now.saturating_sub(at) < SHOWN_FOR
         {
             let name = &fleet.engines[engine.index()].name;
             findings.push(format!("measures {ms} ms to engine {name}; not believed, the distance stays as it is"));

@@ -31,8 +31,8 @@ const MOVE_FRAC: f64 = 0.005;
 /// first direction and back: smaller changes move too few conversations to matter.
 const REVERSAL_FRAC: f64 = 0.01;
 
-/// A change of a weight against a change in the opposite direction within the last [`COOLDOWN_PLANS`]
-/// plans.
+/// A change of a weight against a change in the opposite direction within the last
+/// [`COOLDOWN_PLANS`] plans.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reversal {
     pub cluster: ClusterId,
@@ -50,8 +50,8 @@ pub(crate) struct Cooldown {
     before: Vec<RouteWeights>,
     /// Remaining plans of each route in cooldown.
     left: BTreeMap<(ClusterId, ClassId), u8>,
-    /// Changes larger than [`REVERSAL_FRAC`], one map per plan, newest last, at most [`COOLDOWN_PLANS`]
-    /// maps.
+    /// Changes larger than [`REVERSAL_FRAC`], one map per plan, newest last, at most
+    /// [`COOLDOWN_PLANS`] maps.
     moves: VecDeque<BTreeMap<(ClusterId, ClassId, EngineId), f64>>,
 }
 
