@@ -5,7 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Random ways per input; one more cuts after every byte.
 const RANDOM_WAYS: u64 = 3;
 
-/// Ways to cut `input`: the ends of the pieces, ascending, the last being the input's own end. The same input gives the same ways.
+/// Ways to cut `input`: the ends of the pieces, ascending, the last being the input's own end. The
+/// same input gives the same ways.
 pub(crate) fn ways(input: &[u8]) -> impl Iterator<Item = Vec<usize>> {
     let random = (0..RANDOM_WAYS).map(move |way| {
         let is_cut = |at: &usize| {

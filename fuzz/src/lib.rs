@@ -1,16 +1,18 @@
 //! Fuzz targets: one function per parser of bytes that come from strangers.
 //!
-//! A target takes any bytes and panics where the parser breaks a promise. "It does not crash" is the weakest promise; most targets also hold
-//! the parser to an oracle: any split of the same bytes parses alike, parsing what was printed gives the same value, an independent parser
-//! agrees, the output stays within a bound.
+//! A target takes any bytes and panics where the parser breaks a promise. "It does not crash" is
+//! the weakest promise; most targets also hold the parser to an oracle: any split of the same bytes
+//! parses alike, parsing what was printed gives the same value, an independent parser agrees, the
+//! output stays within a bound.
 //!
-//! `cargo xtask fuzz` searches for such bytes with libFuzzer, guided by coverage. `cargo test --package fuzz` runs the kept inputs
-//! (`corpus/TARGET/`) through the same functions, without libFuzzer.
+//! `cargo xtask fuzz` searches for such bytes with libFuzzer, guided by coverage. The tests run the
+//! kept inputs (`corpus/TARGET/`) through the same functions, without libFuzzer.
 
 mod cuts;
 mod targets;
 
-/// A target: its name, which is also its folder's in `corpus/`, and the function that takes an input.
+/// A target: its name, which is also its folder's in `corpus/`, and the function that takes an
+/// input.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by name.

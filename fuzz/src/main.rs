@@ -1,4 +1,5 @@
-//! One target under libFuzzer, which brings `main`. `ILB_FUZZ_TARGET` names the target; the arguments are libFuzzer's.
+//! One target under libFuzzer, which brings `main`. `ILB_FUZZ_TARGET` names the target; the
+//! arguments are libFuzzer's.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Every kept input goes through its target: what libFuzzer once found stays found, without libFuzzer.
+//! Every kept input goes through its target: what libFuzzer once found stays found, without
+//! libFuzzer.
 
 use std::fs;
 use std::path::Path;

@@ -7,7 +7,7 @@
 //! {"kind":"reset","after_tokens":0}                        reset the connection
 //! {"kind":"close","after_tokens":3}                        close it without the end of the body
 //! {"kind":"status","status":503,"retry_after_s":7}         answer with an error
-//! {"kind":"slow","factor":5,"over_ms":10000}               slow start: latencies times 5, falling to 1 in 10 s
+//! {"kind":"slow","factor":5,"over_ms":10000}               latencies times 5, falling to 1 in 10 s
 //! {"kind":"unhealthy"}                                     answer 503 on /health alone
 //! ```
 //!

@@ -2,8 +2,8 @@
 //! it.
 //!
 //! Time goes in ticks of a second. Requests are drawn from a seed, and engines answer by their
-//! profiles. All decisions are made by production code: [`router_user::control::Measured`] estimates
-//! demand from the reports of data planes, [`router_user::control::Planning`] plans,
+//! profiles. All decisions are made by production code: [`router_user::control::Measured`]
+//! estimates demand from the reports of data planes, [`router_user::control::Planning`] plans,
 //! [`router_user::control::conclude`] decides what to publish, and
 //! [`router_user::dataplane::LocalOverrides`] takes over where a controller is silent. A checker
 //! looks at every plan and every tick. No wall clock is read, so the same seed gives the same

@@ -19,8 +19,8 @@ pub(super) struct Published {
 #[derive(Debug, Default)]
 pub(super) struct Split {
     pub(super) sent: Vec<(EngineId, f64)>,
-    /// Shares refused by the plan, refused because every engine is full, and refused because no engine
-    /// can be reached.
+    /// Shares refused by the plan, refused because every engine is full, and refused because no
+    /// engine can be reached.
     pub(super) shed: f64,
     pub(super) full: f64,
     pub(super) unreachable: f64,

@@ -1,4 +1,5 @@
-//! Chunked bodies: every split decodes alike, the forwarder's output decodes to the same data, httparse reads the same first size.
+//! Chunked bodies: every split decodes alike, the forwarder's output decodes to the same data,
+//! httparse reads the same first size.
 
 use router_user::proxy::http1::chunk::{ChunkError, ChunkForwarder, Decoder, LAST_CHUNK, Piece, put_chunk};
 
@@ -48,7 +49,8 @@ fn decode(input: &[u8], ends: &[usize]) -> Decoded {
     Decoded { is_done: decoder.is_done(), ..decoded }
 }
 
-/// What the forwarder sends is whole chunks after every piece, with the data of `whole` and nothing else.
+/// What the forwarder sends is whole chunks after every piece, with the data of `whole` and nothing
+/// else.
 fn check_forwarded(input: &[u8], ends: &[usize], whole: &Decoded) {
     let (mut relay, mut out, mut used) = (ChunkForwarder::default(), Vec::new(), 0);
     for &end in ends {

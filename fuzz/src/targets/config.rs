@@ -1,4 +1,5 @@
-//! Configuration files: a mistake names a line of the file, and what is legal prints and reads back as the same configuration.
+//! Configuration files: a mistake names a line of the file, and what is legal prints and reads back
+//! as the same configuration.
 
 use router_user::config::parse;
 

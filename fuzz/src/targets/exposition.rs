@@ -1,4 +1,5 @@
-//! Pages of Prometheus metrics: every number is unknown or believable, and comments, blanks and line ends change nothing.
+//! Pages of Prometheus metrics: every number is unknown or believable, and comments, blanks and
+//! line ends change nothing.
 
 use router_user::probe::{EngineSignals, from_metrics};
 

@@ -1,4 +1,5 @@
-//! The scan of a JSON body for its model: it reads every object that serde_json reads, and finds the same model.
+//! The scan of a JSON body for its model: it reads every object that serde_json reads, and finds
+//! the same model.
 
 use router_user::proxy::payload::scan;
 use serde_json::Value;

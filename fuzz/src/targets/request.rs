@@ -1,4 +1,5 @@
-//! Request heads: the end is found alike at every split, and what an engine gets is one head that reads the same again.
+//! Request heads: the end is found alike at every split, and what an engine gets is one head that
+//! reads the same again.
 
 use router_user::proxy::http1::head::{Length, find_end};
 use router_user::proxy::http1::request::{FIELDS_CAP, finish, parse};
@@ -8,7 +9,8 @@ use crate::cuts;
 
 /// Longest head, in bytes. It is below libFuzzer's longest input, so that the limit is reached.
 const HEAD_BYTES_MAX: usize = 2048;
-/// Fields that the client may send: the proxy adds up to five of its own, and what it sends is read again here.
+/// Fields that the client may send: the proxy adds up to five of its own, and what it sends is read
+/// again here.
 const FIELDS_MAX: usize = FIELDS_CAP - 5;
 /// The client's address.
 const CLIENT: &str = "192.0.2.7";

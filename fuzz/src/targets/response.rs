@@ -1,4 +1,5 @@
-//! Response heads: the client gets one head with the engine's status, without the engine's framing, and it reads the same again.
+//! Response heads: the client gets one head with the engine's status, without the engine's framing,
+//! and it reads the same again.
 
 use router_user::proxy::http1::head::find_end;
 use router_user::proxy::http1::request::Method;
@@ -29,7 +30,8 @@ pub(crate) fn run(input: &[u8]) {
     }
 }
 
-/// Framing is not passed on: the proxy writes its own. Only a head without a body may keep what a body's length would have been.
+/// Framing is not passed on: the proxy writes its own. Only a head without a body may keep what a
+/// body's length would have been.
 fn check_framing(wire: &[u8], is_bodiless: bool) {
     for line in wire.split(|&byte| byte == b'\n').skip(1) {
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };

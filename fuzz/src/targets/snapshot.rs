@@ -1,4 +1,5 @@
-//! Snapshots: the reader takes exactly what is legal, gives back what was written, and what it takes can be put in force.
+//! Snapshots: the reader takes exactly what is legal, gives back what was written, and what it
+//! takes can be put in force.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ pub(crate) fn run(input: &[u8]) {
     if let Ok(snapshot) = Snapshot::from_json(input) {
         assert_eq!(snapshot.validate(), Ok(()));
     }
-    // No search finds the digest of a changed content, so a snapshot that reads at all gets the right one here.
+    // No search finds the digest of a changed content, so a snapshot that reads at all gets the
+    // right one here.
     let Ok(snapshot) = serde_json::from_slice::<Snapshot>(input) else { return };
     let sealed = snapshot.sealed();
     let json = sealed.to_json();

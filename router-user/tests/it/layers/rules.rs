@@ -76,7 +76,8 @@ fn way_back<'e>(next: &BTreeMap<&'e str, BTreeMap<&'e str, &'e Edge>>, file: &'e
     None
 }
 
-/// The layers of areas, low to high: the first block of code below the heading "Layers" has a line for each.
+/// The layers of areas, low to high: the first block of code below the heading "Layers" has a line
+/// for each.
 pub(super) fn layers(architecture: &str) -> Vec<Vec<String>> {
     let lines = architecture.lines().skip_while(|line| line.trim() != "## Layers");
     let block = lines.skip_while(|line| !line.starts_with("```")).skip(1).take_while(|line| !line.starts_with("```"));

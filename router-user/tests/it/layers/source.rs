@@ -67,7 +67,8 @@ enum Target {
 }
 
 impl Source {
-    /// Reads the library (`lib.rs`) and the program (`main.rs`), as far as they are there, with every module they declare.
+    /// Reads the library (`lib.rs`) and the program (`main.rs`), as far as they are there, with
+    /// every module they declare.
     pub(super) fn read(tree: &Tree) -> Self {
         let mut source = Self::default();
         for root in ["lib.rs", "main.rs"] {
@@ -100,7 +101,8 @@ impl Source {
             let from = &self.modules[&mention.module].file;
             let to = match self.resolve(&mention.module, &mention.segments, 0) {
                 Some(Target::Item(to)) => to,
-                // A module with a file of its own is named for what it holds; a mod.rs only leads on.
+                // A module with a file of its own is named for what it holds; a mod.rs only leads
+                // on.
                 Some(Target::Module(key)) if !self.modules[&key].file.ends_with("mod.rs") => self.modules[&key].file.clone(),
                 _ => continue,
             };
