@@ -78,7 +78,7 @@ fn fitted(text: &str, options: Options) -> Fit {
 #[test]
 fn noise_around_a_known_curve_is_seen_through() {
     let options = Options { capacity_rps: Some(Law::CAPACITY), ..OPTIONS };
-    for seed in crate::plan_laws::seeds(20) {
+    for seed in crate::plan::laws::seeds(20) {
         let fit = fitted(&Law::samples(seed, 120, 0.05, (0.02, 0.99)), options);
         assert_eq!(fit.report.refusals(), [], "seed {seed}");
         let truths: [fn(f64) -> f64; 3] = [Law::in_engine, Law::ttft_ms, Law::tbot_ms];

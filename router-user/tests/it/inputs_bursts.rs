@@ -10,8 +10,8 @@ use router_user::plan::verify;
 use router_user::plan::{Inputs, RouteWeights, Status, evaluate, plan};
 use router_user::protocol::DemandReport;
 
-use crate::plan_fleet::curve;
-use crate::plan_laws::{Dice, Recipe, explained, fleet, seeds};
+use crate::plan::fleet::curve;
+use crate::plan::laws::{Dice, Recipe, explained, fleet, seeds};
 
 /// Demand of the three clusters: four fifths of all capacity, and more at the second than its own engine can carry.
 const DEMAND_RPS: [f64; 3] = [75.0, 135.0, 20.0];

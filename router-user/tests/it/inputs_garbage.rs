@@ -12,7 +12,7 @@ use router_user::plan::{Inputs, Optimiser, RouteWeights};
 use router_user::probe::{Scrape, ScrapeError, from_metrics};
 use router_user::protocol::{DemandReport, EngineReport};
 
-use crate::plan_laws::{Dice, Recipe, fleet, seeds};
+use crate::plan::laws::{Dice, Recipe, fleet, seeds};
 
 const TICKS: u64 = 60;
 /// What a weight may lose when it is summed in another order.

@@ -11,7 +11,7 @@
 //! - `inputs_bursts`: what bursts do to a plan
 //! - `inputs_garbage`: data planes and engines that say anything at all
 //! - `layers`: the shape of the source: circles, layers, lengths, widths
-//! - `plan*`: plans against independent oracles and laws, on fleets made by hand and by chance
+//! - `plan`: plans against independent oracles and laws, on fleets made by hand and by chance
 //! - `ports`: ports that belong to one test
 //! - `probe`: asking engines for their signals
 //! - `proxy`: the data plane over real sockets, on both IO drivers
@@ -30,24 +30,6 @@ mod inputs_bursts;
 mod inputs_garbage;
 mod layers;
 mod plan;
-mod plan_alternates;
-mod plan_check;
-mod plan_churn;
-mod plan_decision;
-mod plan_degenerate;
-mod plan_degraded;
-mod plan_exact;
-mod plan_fleet;
-mod plan_flow;
-mod plan_laws;
-mod plan_limits;
-mod plan_optimum;
-mod plan_oracle;
-mod plan_passage;
-mod plan_program;
-mod plan_rare;
-mod plan_text;
-mod plan_whatif;
 mod ports;
 mod probe;
 mod proxy;

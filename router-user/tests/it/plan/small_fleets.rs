@@ -5,8 +5,8 @@ use router_user::plan::explain::weights;
 use router_user::plan::verify;
 use router_user::plan::{Inputs, Pin, Plan, RouteWeights, Status, evaluate, nearest, plan};
 
-use crate::plan_fleet::{class, engine, profile, tag, three_regions};
-use crate::plan_oracle;
+use crate::plan::fleet::{class, engine, profile, tag, three_regions};
+use crate::plan::oracle;
 
 fn planned(fleet: &Fleet, inputs: &Inputs) -> Plan {
     let plan = plan(fleet, inputs, None).expect("a plan");
@@ -33,7 +33,7 @@ fn three_regions_send_what_does_not_fit_to_the_engine_with_room() {
     };
     let away = rps(1, 0) + rps(1, 2);
     assert!(away >= 20.0 && rps(1, 2) > 0.5 * away, "b sends {away} away, {} of it to e3", rps(1, 2));
-    let optimum = plan_oracle::least_mean_ms(&fleet, &inputs);
+    let optimum = oracle::least_mean_ms(&fleet, &inputs);
     assert!(plan.objective_ms <= optimum * 1.001, "{} ms, the optimum is {optimum} ms", plan.objective_ms);
     assert!(plan.objective_ms >= optimum * (1.0 - 1e-6), "{} ms is better than the optimum {optimum} ms", plan.objective_ms);
     assert!(plan.certificate.gap_frac < 1e-5, "{:?}", plan.certificate);
@@ -237,7 +237,7 @@ fn a_sliver_is_pruned_where_that_costs_next_to_nothing() {
         inputs.demand_rps[0][0] = demand;
         let plan = planned(&fleet, &inputs);
         assert_eq!(plan.routes[0].weights.len(), engines, "{:?}", plan.routes[0]);
-        let optimum = plan_oracle::least_mean_ms(&fleet, &inputs);
+        let optimum = oracle::least_mean_ms(&fleet, &inputs);
         let dearer_frac = plan.objective_ms / optimum - 1.0;
         assert!(dearer_frac < 2e-4 && plan.certificate.gap_frac >= dearer_frac - 1e-9, "{dearer_frac} {:?}", plan.certificate);
         assert_eq!(dearer_frac > 1e-5, engines == 1, "{dearer_frac}");

@@ -3,7 +3,7 @@
 use router_user::plan::decide::whatif::{Change, compare};
 use router_user::plan::{Inputs, plan};
 
-use crate::plan_fleet::three_regions;
+use crate::plan::fleet::three_regions;
 
 fn changed(text: &str) -> Result<Inputs, String> {
     let fleet = three_regions();

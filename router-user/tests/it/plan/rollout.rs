@@ -7,8 +7,8 @@ use router_user::plan::decide::rollout::{passage, towards};
 use router_user::plan::verify::legal;
 use router_user::plan::{Inputs, RouteWeights, plan};
 
-use crate::plan_fleet::{class, tag, three_regions};
-use crate::plan_laws::{Dice, Recipe, fleet, seeds};
+use crate::plan::fleet::{class, tag, three_regions};
+use crate::plan::laws::{Dice, Recipe, fleet, seeds};
 
 /// Most that each engine can get while some follow `before` and some `after`, as work.
 fn mixed(fleet: &Fleet, inputs: &Inputs, before: &[RouteWeights], after: &[RouteWeights]) -> Vec<f64> {

@@ -4,7 +4,7 @@ use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::verify::{Violation, legal};
 use router_user::plan::{Inputs, Pin, RouteWeights};
 
-use crate::plan_fleet::{tag, three_regions};
+use crate::plan::fleet::{tag, three_regions};
 
 fn route(cluster: u16, shed_frac: f64, weights: &[(u16, f64)]) -> RouteWeights {
     let weights = weights.iter().map(|&(engine, weight)| (EngineId(engine), weight)).collect();

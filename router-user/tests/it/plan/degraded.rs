@@ -3,8 +3,8 @@
 use router_user::model::Fleet;
 use router_user::plan::{Inputs, Plan, Status};
 
-use crate::plan_flow::{fairest, most, wanted};
-use crate::plan_laws::{Dice, Recipe, explained, fleet, planned, seeds};
+use crate::plan::flow::{fairest, most, wanted};
+use crate::plan::laws::{Dice, Recipe, explained, fleet, planned, seeds};
 
 /// How far shed may be from the least, as a share of demand, and how far a share of demand that is served from the fair one.
 const SHED_FRAC: f64 = 1e-3;
@@ -65,11 +65,11 @@ fn shed_is_least_by_priority_and_fair() {
 /// The fair division of a case that can be done in the head, so that the law above rests on something.
 #[test]
 fn the_fair_division_is_the_known_one() {
-    let mut fleet = crate::plan_fleet::three_regions();
+    let mut fleet = crate::plan::fleet::three_regions();
     // b's requests must stay in the EU, where only e2 is: 100 for 200 wanted. a and c share what e1 and e3 can carry: 180 for 360.
-    fleet.engines[1].tags = crate::plan_fleet::tag("residency", "eu");
-    fleet.classes.push(crate::plan_fleet::class("eu", 50.0, 0));
-    fleet.classes[1].require = crate::plan_fleet::tag("residency", "eu");
+    fleet.engines[1].tags = crate::plan::fleet::tag("residency", "eu");
+    fleet.classes.push(crate::plan::fleet::class("eu", 50.0, 0));
+    fleet.classes[1].require = crate::plan::fleet::tag("residency", "eu");
     fleet.clusters[0].demand_rps = vec![300.0, 0.0];
     fleet.clusters[1].demand_rps = vec![0.0, 400.0];
     fleet.clusters[2].demand_rps = vec![60.0, 0.0];
@@ -83,8 +83,8 @@ fn the_fair_division_is_the_known_one() {
 /// What slows pinned requests down is paid for, but never by refusing what fits: pinned answers are long, the others short.
 #[test]
 fn nothing_is_refused_that_fits_beside_pins() {
-    let mut fleet = crate::plan_fleet::three_regions();
-    fleet.classes = vec![crate::plan_fleet::class("long", 20_000.0, 0), crate::plan_fleet::class("short", 1.0, 0)];
+    let mut fleet = crate::plan::fleet::three_regions();
+    fleet.classes = vec![crate::plan::fleet::class("long", 20_000.0, 0), crate::plan::fleet::class("short", 1.0, 0)];
     fleet.clusters.iter_mut().for_each(|cluster| cluster.demand_rps = vec![0.0, 0.0]);
     fleet.clusters[0].demand_rps = vec![60.0, 60.0];
     let (cluster, class) = (router_user::model::ClusterId(0), router_user::model::ClassId(0));

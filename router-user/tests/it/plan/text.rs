@@ -13,7 +13,7 @@ use router_user::plan::{Inputs, evaluate, nearest, plan};
 use serde_json::Value;
 
 use crate::golden;
-use crate::plan_fleet::{class, engine, tag, three_regions};
+use crate::plan::fleet::{class, engine, tag, three_regions};
 
 fn example() -> Fleet {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/three-regions.toml");

@@ -8,7 +8,7 @@
 use router_user::model::{Curve, EngineId, Fleet};
 use router_user::plan::{Inputs, RouteWeights};
 
-use crate::plan_flow::{self, Wanted};
+use crate::plan::flow::{self, Wanted};
 
 /// Mean cost of a cycle that ends the search, as a share of the least latency of any engine.
 const GOAL_FRAC: f64 = 1e-7;
@@ -172,8 +172,8 @@ type Edge = (usize, bool);
 impl Graph {
     fn new(fleet: &Fleet, inputs: &Inputs, served: &[Vec<f64>], held: Option<&[RouteWeights]>) -> Self {
         let asked = Inputs { demand_rps: served.to_vec(), ..inputs.clone() };
-        let wanted: Vec<Wanted> = plan_flow::wanted(fleet, &asked, |_| true).into_iter().filter(|one| one.rps > 0.0).collect();
-        let start = plan_flow::largest(fleet, &asked, &wanted);
+        let wanted: Vec<Wanted> = flow::wanted(fleet, &asked, |_| true).into_iter().filter(|one| one.rps > 0.0).collect();
+        let start = flow::largest(fleet, &asked, &wanted);
         let nodes = wanted.len() + fleet.engines.len() + 1;
         let (mut arcs, mut load) = (Vec::new(), vec![0.0; fleet.engines.len()]);
         for (from, (one, flows)) in wanted.iter().zip(&start).enumerate() {

@@ -5,7 +5,7 @@ use router_user::plan::explain::report;
 use router_user::plan::verify;
 use router_user::plan::{Inputs, Plan, plan_greedily};
 
-use crate::plan_laws::{Dice, Recipe, explained, fleet, planned, seeds};
+use crate::plan::laws::{Dice, Recipe, explained, fleet, planned, seeds};
 
 /// A fleet whose engines' memory is known for most profiles, and whose clusters have budgets, half of them.
 fn limited(seed: u64) -> (Fleet, Inputs) {

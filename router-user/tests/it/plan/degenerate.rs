@@ -5,9 +5,9 @@ use std::time::Duration;
 use router_user::model::{EngineId, Fleet, Tags};
 use router_user::plan::{Inputs, Optimiser, Pin, Plan, PlanError, Route, RouteWeights, nearest, plan_greedily};
 
-use crate::plan_fleet::{class, cluster, engine, profile, tag};
-use crate::plan_flow::{most, wanted};
-use crate::plan_laws::{Dice, seeds};
+use crate::plan::fleet::{class, cluster, engine, profile, tag};
+use crate::plan::flow::{most, wanted};
+use crate::plan::laws::{Dice, seeds};
 
 const BUDGET: Duration = Duration::from_secs(20);
 

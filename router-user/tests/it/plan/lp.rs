@@ -10,7 +10,7 @@ use router_user::publish::build;
 use router_user::publish::routes::Routes;
 use router_user::publish::snapshot::Snapshot;
 
-use crate::plan_fleet::{class, three_regions};
+use crate::plan::fleet::{class, three_regions};
 
 fn planned(fleet: &Fleet, inputs: &Inputs) -> Plan {
     let plan = plan(fleet, inputs, None).expect("a plan");

@@ -8,8 +8,8 @@ use router_user::plan::explain::weights::{TERM_TOLERANCE_MS, WeightReason};
 use router_user::plan::verify;
 use router_user::plan::{Inputs, Pin, Plan, evaluate, nearest, plan, plan_greedily};
 
-use crate::plan_fleet::{class, cluster, engine, profile, tag};
-use crate::plan_oracle;
+use crate::plan::fleet::{class, cluster, engine, profile, tag};
+use crate::plan::oracle;
 
 /// A small generator (splitmix64), so that a seed is a whole test case.
 pub(crate) struct Dice(pub(crate) u64);
@@ -229,7 +229,7 @@ fn cost_is_the_optimum_of_exhaustive_search() {
             continue;
         }
         compared += 1;
-        let optimum = plan_oracle::least_mean_ms(&fleet, &inputs);
+        let optimum = oracle::least_mean_ms(&fleet, &inputs);
         let off = plan.objective_ms / optimum - 1.0;
         assert!((-1e-6..2.5e-4).contains(&off), "seed {seed}: {} ms, the optimum is {optimum} ms", plan.objective_ms);
     }

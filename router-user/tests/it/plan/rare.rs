@@ -4,8 +4,8 @@ use router_user::model::{Class, Fleet, Profile};
 use router_user::plan::verify;
 use router_user::plan::{Inputs, Optimiser, Plan, plan, plan_or_greedy};
 
-use crate::plan_fleet::{class, cluster, engine, profile};
-use crate::plan_laws::{Dice, seeds};
+use crate::plan::fleet::{class, cluster, engine, profile};
+use crate::plan::laws::{Dice, seeds};
 
 /// Share of the fleets whose plan the optimiser may leave to the greedy one.
 const GREEDY_MOST: f64 = 0.002;

@@ -4,8 +4,8 @@ use router_user::plan::decide::failover::{Alternate, LOSSES_MOST, alternates};
 use router_user::plan::verify;
 use router_user::plan::{Inputs, RouteWeights, plan, plan_greedily};
 
-use crate::plan_fleet::three_regions;
-use crate::plan_laws::{Dice, Recipe, fleet, seeds};
+use crate::plan::fleet::three_regions;
+use crate::plan::laws::{Dice, Recipe, fleet, seeds};
 
 const RECIPE: Recipe =
     Recipe { clusters: 4, engines: 8, classes: 3, has_lengths: true, has_faults: true, has_work: true, load: 1.2 };

@@ -3,8 +3,8 @@
 use router_user::model::EngineId;
 use router_user::plan::{Inputs, Optimiser, RouteWeights};
 
-use crate::plan_exact::{cost_of, least_cost};
-use crate::plan_laws::{Dice, Recipe, explained, fleet, planned, seeds};
+use crate::plan::exact::{cost_of, least_cost};
+use crate::plan::laws::{Dice, Recipe, explained, fleet, planned, seeds};
 
 /// The gap that is promised.
 const GAP_FRAC: f64 = 5e-4;
@@ -62,13 +62,13 @@ fn cost_is_the_optimum_of_a_convex_flow() {
 /// The method itself, where the answer is known: all demand at its own engine, until that is dearer than the other one.
 #[test]
 fn the_exact_method_finds_what_can_be_computed_by_hand() {
-    let mut fleet = crate::plan_fleet::three_regions();
+    let mut fleet = crate::plan::fleet::three_regions();
     fleet.clusters.truncate(1);
     fleet.engines.truncate(2);
     fleet.rtt_ms = vec![vec![1.0, 30.0]];
     // `L (10 + L)` each: L1 + 10 + L1 + 1 = L2 + 10 + L2 + 30 at 30 requests/s in all gives 22.25 and 7.75.
-    fleet.profiles[0].ttft_ms = crate::plan_fleet::curve(&[(0.0, 10.0), (100.0, 110.0)]);
-    fleet.profiles[0].tbot_ms = crate::plan_fleet::curve(&[(0.0, 0.0)]);
+    fleet.profiles[0].ttft_ms = crate::plan::fleet::curve(&[(0.0, 10.0), (100.0, 110.0)]);
+    fleet.profiles[0].tbot_ms = crate::plan::fleet::curve(&[(0.0, 0.0)]);
     let inputs = Inputs::from_fleet(&fleet);
     let exact = least_cost(&fleet, &inputs, &[vec![30.0]], None);
     let wanted = 22.25 * (1.0 + 10.0 + 22.25) + 7.75 * (30.0 + 10.0 + 7.75);

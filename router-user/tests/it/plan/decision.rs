@@ -5,7 +5,7 @@ use router_user::plan::decide::gate::{Decision, PublishReason, decide, moved_fra
 use router_user::plan::verify::Violation;
 use router_user::plan::{Inputs, Pin, RouteWeights, plan};
 
-use crate::plan_fleet::three_regions;
+use crate::plan::fleet::three_regions;
 
 fn check(change: impl Fn(&mut Inputs), wanted: impl Fn(&Decision) -> bool) {
     let fleet = three_regions();

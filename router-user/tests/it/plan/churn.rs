@@ -7,8 +7,8 @@ use router_user::plan::explain::weights::{Explanation, Hold, WeightReason};
 use router_user::plan::verify;
 use router_user::plan::{Inputs, Optimiser, Plan, RouteWeights, plan};
 
-use crate::plan_fleet::three_regions;
-use crate::plan_laws::{Dice, Recipe, explained, fleet, seeds};
+use crate::plan::fleet::three_regions;
+use crate::plan::laws::{Dice, Recipe, explained, fleet, seeds};
 
 const RECIPE: Recipe =
     Recipe { clusters: 5, engines: 7, classes: 3, has_lengths: false, has_faults: true, has_work: false, load: 0.85 };
