@@ -1,5 +1,5 @@
 //! Drift detection: whether an engine still performs as its profile says; docs/model.md, section
-//! 10. Pure.
+//! 11. Pure.
 //!
 //! Each window of an engine's own histograms gives a load, and the mean time that its requests
 //! spent in the engine. A two-sided CUSUM sums up the logarithm of that time over the profile's

@@ -19,7 +19,7 @@ use crate::plan::RouteWeights;
 const COOLDOWN_PLANS: u8 = 10;
 
 /// Factor on the move price of a route in cooldown. It exceeds most of the gain that noise of
-/// demand offers, and stays below the gain after a loss of engines: docs/model.md, section 8, has
+/// demand offers, and stays below the gain after a loss of engines: bench/results/plan-notes.md has
 /// the measurements.
 const COOLDOWN_FACTOR: f64 = 50.0;
 
