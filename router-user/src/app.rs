@@ -87,7 +87,8 @@ pub(crate) async fn control(args: Control) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the configuration, applies the arguments to it, and determines the cluster of this process.
+/// Reads the configuration, applies the arguments to it, and determines the cluster of this
+/// process.
 fn prepare(args: &Serve) -> Result<(Arc<Config>, String), UsageError> {
     let mut config = load(&args.config)?;
     override_admin(&mut config, &args.admin);

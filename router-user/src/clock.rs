@@ -20,7 +20,8 @@ impl Clock {
     }
 }
 
-/// Wall-clock time in ms since the Unix epoch, for what people and other machines read; never for measuring.
+/// Wall-clock time in ms since the Unix epoch, for what people and other machines read; never for
+/// measuring.
 #[expect(clippy::disallowed_methods, reason = "the one place")]
 pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))

@@ -1,5 +1,6 @@
-//! The one source of randomness. Everything random takes an [`Rng`] or a seed from its caller, so that the same seed gives
-//! the same run on every machine; [`entropy`] is the one place where a seed comes from outside.
+//! The one source of randomness. Everything random takes an [`Rng`] or a seed from its caller, so
+//! that the same seed gives the same run on every machine; [`entropy`] is the one place where a
+//! seed comes from outside.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -11,8 +12,8 @@ pub fn entropy() -> u64 {
     RandomState::new().hash_one(0u8)
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): one word of state, passes
-/// BigCrush. It spreads load and makes ids; it keeps no secrets.
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): one
+/// word of state, passes BigCrush. It spreads load and makes ids; it keeps no secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
@@ -47,7 +48,8 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Time to the next arrival of a Poisson process of `rate_rps` arrivals per second; `rate_rps` > 0.
+    /// Time to the next arrival of a Poisson process of `rate_rps` arrivals per second; `rate_rps`
+    /// > 0.
     pub fn interval(&mut self, rate_rps: f64) -> Duration {
         Duration::from_secs_f64(-self.unit().ln() / rate_rps)
     }

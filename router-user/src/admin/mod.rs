@@ -1,9 +1,9 @@
 //! What operators talk to: the Unix socket of the commands, and the TCP port of Prometheus and
 //! probes.
 //!
-//! `view` holds what is shown, as plain data that both ends share. `server` accepts connections, `handlers` answer from `state`
-//! and `live`, `client` asks, and `text` prints the answers for people. `metrics` fills the metric families that `families`
-//! declares.
+//! `view` holds what is shown, as plain data that both ends share. `server` accepts connections,
+//! `handlers` answer from `state` and `live`, `client` asks, and `text` prints the answers for
+//! people. `metrics` fills the metric families that `families` declares.
 
 mod client;
 mod endpoints;

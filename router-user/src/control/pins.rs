@@ -1,8 +1,9 @@
 //! Weights that an operator has set by hand. They hold until they expire or are taken back, also
 //! across a restart of the controller.
 //!
-//! A pin lasts for a time by the monotonic clock, whatever the wall clock does. Only from one process
-//! to the next does its end go by the wall clock, and then never for longer than was left of it.
+//! A pin lasts for a time by the monotonic clock, whatever the wall clock does. Only from one
+//! process to the next does its end go by the wall clock, and then never for longer than was left
+//! of it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +27,8 @@ pub struct PinRequest {
     /// Engine name and weight; the weights sum to 1.
     #[serde(deserialize_with = "weights")]
     pub weights: Vec<(String, f64)>,
-    /// How long the pin lasts, in ms. Without it and the next field, it lasts until it is taken back.
+    /// How long the pin lasts, in ms. Without it and the next field, it lasts until it is taken
+    /// back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// When the pin ends, in ms since the Unix epoch. Where both are given, the earlier end counts.
@@ -91,7 +93,8 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Reads the pins that were set before. Those that no longer fit the fleet are dropped with a warning.
+    /// Reads the pins that were set before. Those that no longer fit the fleet are dropped with a
+    /// warning.
     pub(super) fn load(dir: &Path, fleet: &Fleet, moment: Moment) -> Self {
         let file = dir.join("pins.json");
         let pins = match std::fs::read(&file) {
@@ -104,7 +107,8 @@ impl Pins {
         Self { file, pins: legal(pins, fleet, moment) }
     }
 
-    /// All pins with `pin` in the place of an earlier one of the same cluster and class; to be [set](Self::set).
+    /// All pins with `pin` in the place of an earlier one of the same cluster and class; to be
+    /// [set](Self::set).
     ///
     /// Errors: it names something unknown or not eligible, or its weights are not weights.
     pub(super) fn with(&self, pin: PinRequest, fleet: &Fleet, moment: Moment) -> Result<Vec<HeldPin>, PinError> {
@@ -176,7 +180,8 @@ impl HeldPin {
     }
 }
 
-/// How long a pin lasts from now on that was asked for by a duration, an end by the wall clock, or both; `None` for one without end.
+/// How long a pin lasts from now on that was asked for by a duration, an end by the wall clock, or
+/// both; `None` for one without end.
 pub(crate) fn time_left(ttl_ms: Option<u64>, expires_unix_ms: Option<u64>, unix_ms: u64) -> Option<Duration> {
     let until_end = expires_unix_ms.map(|end| end.saturating_sub(unix_ms));
     ttl_ms.into_iter().chain(until_end).min().map(Duration::from_millis)
@@ -295,7 +300,8 @@ mod tests {
         let kept = pins.with(timed, &fleet, at(1_000, 500_000)).expect("legal");
         keep(&mut pins, kept, at(1_000, 500_000));
         assert_eq!(pins.in_force(ms(8_999), &fleet).len(), 1);
-        // The next process starts 3 s later, by a wall clock that is right, was set back, or was set forward.
+        // The next process starts 3 s later, by a wall clock that is right, was set back, or was
+        // set forward.
         for (unix_ms, left_ms) in [(503_000, 5_000), (100_000, 8_000), (900_000, 0)] {
             let mut next = Pins::load(dir.path(), &fleet, at(0, unix_ms));
             assert!(left_ms == 0 || next.in_force(ms(left_ms - 1), &fleet).len() == 1, "{unix_ms}");

@@ -1,5 +1,5 @@
-//! The controller's endpoint for data planes: `GET /v1/snapshot?after=N` (long poll), `GET /v1/snapshots` and
-//! `GET /v1/snapshots/N` (what is kept), and `POST /v1/demand`.
+//! The controller's endpoint for data planes: `GET /v1/snapshot?after=N` (long poll), `GET
+//! /v1/snapshots` and `GET /v1/snapshots/N` (what is kept), and `POST /v1/demand`.
 
 use std::net::SocketAddr;
 

@@ -13,7 +13,8 @@ pub(crate) const DEMAND: &str = "/v1/demand";
 
 /// How long a store is waited for when it has nothing newer.
 pub const LONG_POLL: Duration = Duration::from_secs(20);
-/// Largest snapshot that is read, in bytes: 100 clusters x 5 classes x 2,000 engines fit many times.
+/// Largest snapshot that is read, in bytes: 100 clusters x 5 classes x 2,000 engines fit many
+/// times.
 pub(crate) const SNAPSHOT_BYTES_MAX: usize = 256 << 20;
 
 /// The entity tag of a snapshot: its generation and its digest.

@@ -12,7 +12,8 @@ pub struct DemandReport {
     pub window_ms: u64,
     /// Requests that arrived, by class name, refused ones included; retries are not arrivals.
     pub arrivals: Vec<(String, u64)>,
-    /// Generation in force there: a controller that has lost its store learns from it above what it must publish.
+    /// Generation in force there: a controller that has lost its store learns from it above what it
+    /// must publish.
     #[serde(default)]
     pub generation: u64,
     /// Engines that had requests, or whose distance was measured.
@@ -25,10 +26,12 @@ pub struct DemandReport {
 #[serde(default)]
 pub struct EngineReport {
     pub engine: String,
-    /// Requests sent to it, retries included, and those that failed there: not connected, reset, broken off, or a status of 500 and above.
+    /// Requests sent to it, retries included, and those that failed there: not connected, reset,
+    /// broken off, or a status of 500 and above.
     pub attempts: u64,
     pub failures: u64,
-    /// Whole answers, and the sum of the times from sending a request to the last byte of its answer, in ms.
+    /// Whole answers, and the sum of the times from sending a request to the last byte of its
+    /// answer, in ms.
     pub answers: u64,
     pub latency_ms_sum: f64,
     /// Round-trip time, in ms, where it was measured.

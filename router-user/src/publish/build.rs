@@ -51,11 +51,12 @@ pub fn alternates(planned: &[PlannedAlternate]) -> Vec<Alternate> {
     planned.iter().map(alternate).collect()
 }
 
-/// The weights of a published snapshot in the numbering of `fleet`, matched by the names of clusters, classes and engines. `None`
-/// where nothing of them is left.
+/// The weights of a published snapshot in the numbering of `fleet`, matched by the names of
+/// clusters, classes and engines. `None` where nothing of them is left.
 ///
-/// Engines that are gone, or may not serve the class any more, give their shares to the others of the route. A route without any such
-/// engine is left out, as are clusters and classes that the snapshot does not know: see [`changes`].
+/// Engines that are gone, or may not serve the class any more, give their shares to the others of
+/// the route. A route without any such engine is left out, as are clusters and classes that the
+/// snapshot does not know: see [`changes`].
 pub fn held_weights(fleet: &Fleet, snapshot: &Snapshot) -> Option<Vec<RouteWeights>> {
     let clusters: Vec<_> = snapshot.clusters.iter().map(|cluster| fleet.cluster(&cluster.name)).collect();
     let classes: Vec<_> = snapshot.classes.iter().map(|class| fleet.class(&class.name)).collect();
@@ -85,8 +86,8 @@ pub fn held_weights(fleet: &Fleet, snapshot: &Snapshot) -> Option<Vec<RouteWeigh
 /// Most names of a kind that a text about changes has room for.
 const NAMES_MOST: usize = 3;
 
-/// What `fleet` differs in from the one that a snapshot describes, in words. `None` where data planes would learn nothing from another
-/// snapshot of the same weights.
+/// What `fleet` differs in from the one that a snapshot describes, in words. `None` where data
+/// planes would learn nothing from another snapshot of the same weights.
 pub fn changes(fleet: &Fleet, snapshot: &Snapshot) -> Option<String> {
     let described = Snapshot::describe(fleet);
     let place = |e: &EngineEntry| (e.name.clone(), format!("{:?}", (&e.region, e.address, &e.models, &e.tags)));

@@ -1,12 +1,15 @@
-//! Which alternate stands in for weights whose engines are gone, and the snapshot with it in force. Pure.
+//! Which alternate stands in for weights whose engines are gone, and the snapshot with it in force.
+//! Pure.
 
 use crate::model::{ClusterId, EngineId};
 use crate::publish::snapshot::{Alternate, Snapshot};
 
-/// The alternate of `snapshot` that fits what `cluster` finds gone; `None` where there is none, or nothing that it uses is gone.
+/// The alternate of `snapshot` that fits what `cluster` finds gone; `None` where there is none, or
+/// nothing that it uses is gone.
 ///
-/// A cluster only knows of the engines it sends to. So an alternate fits where all of its lost engines that the cluster uses are gone;
-/// of several the one that replaces the most load, and then the one that gives up the fewest engines.
+/// A cluster only knows of the engines it sends to. So an alternate fits where all of its lost
+/// engines that the cluster uses are gone; of several the one that replaces the most load, and then
+/// the one that gives up the fewest engines.
 pub fn standing_in(snapshot: &Snapshot, cluster: ClusterId, is_gone: impl Fn(&str) -> bool) -> Option<&Alternate> {
     let mut used = vec![0.0; snapshot.engines.len()];
     for route in snapshot.routes.iter().filter(|route| route.cluster == cluster) {
@@ -28,8 +31,8 @@ pub fn standing_in(snapshot: &Snapshot, cluster: ClusterId, is_gone: impl Fn(&st
         .max_by(|a, b| load(a).total_cmp(&load(b)).then_with(|| b.lost.len().cmp(&a.lost.len())))
 }
 
-/// The snapshot with `alternate` in the place of the routes of `cluster` that it changes, and nothing expected of what is lost. Under
-/// the same generation: nobody else sees it.
+/// The snapshot with `alternate` in the place of the routes of `cluster` that it changes, and
+/// nothing expected of what is lost. Under the same generation: nobody else sees it.
 pub fn applied(snapshot: &Snapshot, cluster: ClusterId, alternate: &Alternate) -> Snapshot {
     let mut applied = snapshot.clone();
     for new in alternate.routes.iter().filter(|route| route.cluster == cluster) {
@@ -55,7 +58,8 @@ mod tests {
         Share { engine: EngineId(engine), weight }
     }
 
-    /// Cluster a uses e1 and e2, cluster b only e3; there are alternates for e1, for e2, and for e2 and e3 together.
+    /// Cluster a uses e1 and e2, cluster b only e3; there are alternates for e1, for e2, and for e2
+    /// and e3 together.
     fn snapshot() -> Snapshot {
         let fleet = crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
         let route = |cluster, weights| Route {

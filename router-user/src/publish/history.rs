@@ -64,7 +64,8 @@ pub fn moves(before: &Snapshot, after: &Snapshot) -> Moves {
 
 type Shares<'a> = BTreeMap<(&'a str, &'a str), (f64, BTreeMap<Option<&'a str>, f64>)>;
 
-/// Demand of each (cluster, class), and its fraction for each engine; `None` stands for being refused.
+/// Demand of each (cluster, class), and its fraction for each engine; `None` stands for being
+/// refused.
 fn shares(snapshot: &Snapshot) -> Shares<'_> {
     let route = |route: &crate::publish::snapshot::Route| {
         let served = 1.0 - route.shed_frac;

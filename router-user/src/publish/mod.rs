@@ -1,6 +1,7 @@
 //! From a plan to what data planes apply: the snapshot, its store, and the tables a pick reads.
 //!
-//! `build`, `snapshot`, `slots` and `routes` are pure; `store` holds the adapters that move snapshots between processes.
+//! `build`, `snapshot`, `slots` and `routes` are pure; `store` holds the adapters that move
+//! snapshots between processes.
 
 pub mod build;
 pub mod failover;

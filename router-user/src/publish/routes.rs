@@ -1,4 +1,5 @@
-//! What one data plane reads: the classes, candidates and slot tables of its own cluster, built once per snapshot.
+//! What one data plane reads: the classes, candidates and slot tables of its own cluster, built
+//! once per snapshot.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ pub struct Routes {
 /// Where this cluster sends one class.
 pub struct ClassRoute {
     pub class: ClassId,
-    /// Every eligible engine, with its weight, 0 included. Eligibility is settled here and never relaxed later.
+    /// Every eligible engine, with its weight, 0 included. Eligibility is settled here and never
+    /// relaxed later.
     pub candidates: Vec<Candidate>,
     /// Fraction of keys to refuse, 0 to 1, by the plan.
     pub shed_frac: f64,
@@ -30,7 +32,8 @@ pub struct ClassRoute {
 impl Routes {
     /// Builds the routes of `cluster` from a validated snapshot.
     ///
-    /// `before` lends its tables where candidates and weights stand still, which saves the rebuild and keeps caches warm.
+    /// `before` lends its tables where candidates and weights stand still, which saves the rebuild
+    /// and keeps caches warm.
     pub fn build(snapshot: Arc<Snapshot>, cluster: ClusterId, before: Option<&Self>) -> Self {
         let keys: Vec<u64> = snapshot.engines.iter().map(|e| engine_key(&e.name)).collect();
         let mut classes: Vec<ClassRoute> = Vec::with_capacity(snapshot.classes.len());

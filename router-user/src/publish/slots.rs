@@ -1,21 +1,26 @@
 //! Slot tables by weighted rendezvous hashing.
 //!
-//! For slot s and engine e let u = hash(s, e) in (0, 1); the engine's score is `weight / -ln(u)`. The best score owns the slot and the
-//! order of scores is the fallback rank, so a weight change moves exactly the slots it must, an engine that goes away gives its slots
-//! to others and moves none of theirs, and the same weights give the same table in every process and in the kernel.
-//! Source: weighted rendezvous, Schindler & Thaler, "Weighted distributed hash tables" (SPAA 2005) and its logarithmic method.
+//! For slot s and engine e let u = hash(s, e) in (0, 1); the engine's score is `weight / -ln(u)`.
+//! The best score owns the slot and the order of scores is the fallback rank, so a weight change
+//! moves exactly the slots it must, an engine that goes away gives its slots to others and moves
+//! none of theirs, and the same weights give the same table in every process and in the kernel.
+//! Source: weighted rendezvous, Schindler & Thaler, "Weighted distributed hash tables" (SPAA 2005)
+//! and its logarithmic method.
 
 use router_common::slot::{NO_ENGINE, RANKS, SLOTS, Slot, mix64};
 
 use crate::model::EngineId;
 
-/// Weight that stands for "eligible, but given none": such an engine owns no slot beside one that has weight, yet has its place in
-/// the ranks behind them. Far below any published weight, far above where a float loses the order of scores.
+/// Weight that stands for "eligible, but given none": such an engine owns no slot beside one that
+/// has weight, yet has its place in the ranks behind them. Far below any published weight, far
+/// above where a float loses the order of scores.
 const LAST_RESORT_WEIGHT: f64 = 1e-12;
 
-/// Identity of an engine in hashing: depends on its name alone, so that a new engine in the file moves nobody's sessions.
+/// Identity of an engine in hashing: depends on its name alone, so that a new engine in the file
+/// moves nobody's sessions.
 pub fn engine_key(name: &str) -> u64 {
-    // FNV-1a, then a full mix: stable across processes and versions, which the standard hasher does not promise.
+    // FNV-1a, then a full mix: stable across processes and versions, which the standard hasher does
+    // not promise.
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     mix64(hash)
 }
@@ -36,9 +41,11 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
-    /// Builds the table of the given candidates; those of weight 0 only fill ranks behind the others.
+    /// Builds the table of the given candidates; those of weight 0 only fill ranks behind the
+    /// others.
     ///
-    /// Shape: any number of candidates, each engine at most once. Cost: one hash, logarithm and compare per (slot, candidate).
+    /// Shape: any number of candidates, each engine at most once. Cost: one hash, logarithm and
+    /// compare per (slot, candidate).
     pub fn build(candidates: &[Candidate]) -> Self {
         let mut slots = Box::new([[NO_ENGINE; RANKS]; SLOTS]);
         let weighted: Vec<(f64, Candidate)> = candidates.iter().map(|c| (c.weight.max(LAST_RESORT_WEIGHT), *c)).collect();
@@ -70,7 +77,8 @@ impl SlotTable {
     }
 }
 
-/// All candidates in the rank order of one slot, for the rare request whose [`RANKS`] first engines are all gone.
+/// All candidates in the rank order of one slot, for the rare request whose [`RANKS`] first engines
+/// are all gone.
 pub fn full_rank(candidates: &[Candidate], slot: usize) -> Vec<EngineId> {
     let mut scored: Vec<(f64, EngineId)> =
         candidates.iter().map(|c| (c.weight.max(LAST_RESORT_WEIGHT) / exponential(slot, c.key), c.engine)).collect();

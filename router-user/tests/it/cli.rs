@@ -48,7 +48,8 @@ fn solve_prints_the_promised_json() {
 fn the_example_of_mixed_work_can_be_checked_solved_and_explained() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/mixed-work.toml");
     let (resolved, _) = check(&["check", example], 0);
-    // 400 new prompt tokens and 200 of output are 109 ms of engine time, the request that was measured 163 ms; 600 x 0.065 ms are cached.
+    // 400 new prompt tokens and 200 of output are 109 ms of engine time, the request that was
+    // measured 163 ms; 600 x 0.065 ms are cached.
     assert!(resolved.contains("work = 0.67") && resolved.contains("move_price_ms = 39"), "{resolved}");
     let (out, _) = check(&["solve", example, "--json"], 0);
     let solution: Value = serde_json::from_str(&out).expect("JSON");

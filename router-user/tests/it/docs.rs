@@ -1,4 +1,5 @@
-//! Pages of docs/ that are made from the code. `ILB_UPDATE_DOCS=1 cargo test --test it docs` rewrites them.
+//! Pages of docs/ that are made from the code. `ILB_UPDATE_DOCS=1 cargo test --test it docs`
+//! rewrites them.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Golden files: small outputs that are read in review. `ILB_UPDATE_GOLDEN=1 cargo test` rewrites them.
+//! Golden files: small outputs that are read in review. `ILB_UPDATE_GOLDEN=1 cargo test` rewrites
+//! them.
 
 use std::path::Path;
 

@@ -13,14 +13,16 @@ use router_user::protocol::DemandReport;
 use crate::plan::fleet::curve;
 use crate::plan::laws::{Dice, Recipe, explained, fleet, seeds};
 
-/// Demand of the three clusters: four fifths of all capacity, and more at the second than its own engine can carry.
+/// Demand of the three clusters: four fifths of all capacity, and more at the second than its own
+/// engine can carry.
 const DEMAND_RPS: [f64; 3] = [75.0, 135.0, 20.0];
 /// Time constants of the estimates many times over.
 const LEARNING_S: u64 = 3_600;
 /// Windows of ten seconds in which engines are looked at.
 const WINDOWS: usize = 10_000;
 
-/// Requests in one window when `mean` are expected, in batches of `size`: a stream with that index of dispersion.
+/// Requests in one window when `mean` are expected, in batches of `size`: a stream with that index
+/// of dispersion.
 fn arrivals(dice: &mut Dice, mean: f64, size: f64) -> u64 {
     let (mut batches, mut left) = (0.0, mean / size);
     // Knuth's count, in parts that do not underflow.
@@ -40,7 +42,8 @@ fn arrivals(dice: &mut Dice, mean: f64, size: f64) -> u64 {
 fn learned(size: f64) -> (Fleet, Inputs) {
     let mut config = config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal");
     for profile in &mut config.fleet.profiles {
-        // Engines that are as quick when nearly full as when half full: nothing but bursts speaks against filling them.
+        // Engines that are as quick when nearly full as when half full: nothing but bursts speaks
+        // against filling them.
         profile.ttft_ms = curve(&[(0.0, 120.0), (profile.capacity_rps, 140.0)]);
         profile.tbot_ms = curve(&[(0.0, 8.0), (profile.capacity_rps, 8.5)]);
     }

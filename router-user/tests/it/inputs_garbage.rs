@@ -1,4 +1,5 @@
-//! Whatever data planes and engines say: plans stay legal, movement bounded, and what is odd has a name. A failure names its seed.
+//! Whatever data planes and engines say: plans stay legal, movement bounded, and what is odd has a
+//! name. A failure names its seed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +125,8 @@ fn no_report_probe_or_page_makes_an_illegal_plan_or_a_wild_move() {
     }
 }
 
-/// A fleet of the example that goes well for a while, and then is fed by `odd` in the place of what cluster `b` reports.
+/// A fleet of the example that goes well for a while, and then is fed by `odd` in the place of what
+/// cluster `b` reports.
 fn told(odd: impl Fn(u64) -> Option<DemandReport>) -> Vec<Anomaly> {
     let config = Arc::new(Config { control: config::Control { measured_rtt: true, ..example().control }, ..example() });
     let fleet = config.fleet.clone();

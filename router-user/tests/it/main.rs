@@ -1,4 +1,5 @@
-//! Tests that see the product from outside: its library's public interface, its binary, its sockets and its stores.
+//! Tests that see the product from outside: its library's public interface, its binary, its sockets
+//! and its stores.
 //!
 //! They are one program, because each program of tests links the whole product. By module:
 //!

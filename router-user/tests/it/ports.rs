@@ -6,9 +6,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 /// An address on the loopback that nobody else is given while this lives; nobody listens on it yet.
 ///
-/// A socket is bound to it and does not listen. As long as it is there, the kernel gives the port to no listener that asks for
-/// any port, and to no connection. The test's own process or child can still listen on the port by its number, once and again,
-/// because both sockets have SO_REUSEADDR (Linux, net/ipv4/inet_connection_sock.c, `inet_csk_bind_conflict`).
+/// A socket is bound to it and does not listen. As long as it is there, the kernel gives the port
+/// to no listener that asks for any port, and to no connection. The test's own process or child can
+/// still listen on the port by its number, once and again, because both sockets have SO_REUSEADDR
+/// (Linux, net/ipv4/inet_connection_sock.c, `inet_csk_bind_conflict`).
 pub(crate) struct Reserved {
     pub(crate) address: SocketAddr,
     _socket: Socket,

@@ -1,4 +1,5 @@
-//! How `ilb` starts and what it survives: places that are taken, and signals that do not ask it to stop.
+//! How `ilb` starts and what it survives: places that are taken, and signals that do not ask it to
+//! stop.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -19,9 +19,11 @@ pub enum Action {
     HoldBack(String),
     /// Publish this for all clusters.
     Publish(Snapshot),
-    /// Publish this for the canary's cluster alone; it names that cluster. Then tell [`Canary::on_published`].
+    /// Publish this for the canary's cluster alone; it names that cluster. Then tell
+    /// [`Canary::on_published`].
     Trial(Snapshot),
-    /// Publish again what was for all last: a trial is in force whose controller did not live to end it.
+    /// Publish again what was for all last: a trial is in force whose controller did not live to
+    /// end it.
     TakeBack {
         reason: String,
     },
@@ -121,7 +123,8 @@ impl Canary {
         Action::Trial(shown)
     }
 
-    /// A snapshot was published at `now`: if it is the trial that was asked for, that begins. All clusters get its alternates in the end.
+    /// A snapshot was published at `now`: if it is the trial that was asked for, that begins. All
+    /// clusters get its alternates in the end.
     pub fn on_published(&mut self, now: Duration, fleet: &Fleet, published: &Snapshot) {
         let pending = self.pending.take().filter(|_| !published.audience.is_empty());
         if let (Some(cluster), Some(Pending { inputs, held, mix, content, before })) = (&mut self.cluster, pending) {
@@ -130,7 +133,8 @@ impl Canary {
         }
     }
 
-    /// The weights of `held`, everywhere together; `None` where nobody knows what is in force where.
+    /// The weights of `held`, everywhere together; `None` where nobody knows what is in force
+    /// where.
     pub fn held_weights(&self, fleet: &Fleet, held: &Snapshot) -> Option<Vec<RouteWeights>> {
         if held.audience.is_empty() {
             return build::held_weights(fleet, held);

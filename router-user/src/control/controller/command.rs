@@ -19,13 +19,15 @@ pub(super) const COMMANDS_WAITING_MOST: usize = 64;
 pub enum Command {
     Report(DemandReport, oneshot::Sender<Result<(), CommandError>>),
     Pin(PinRequest, oneshot::Sender<Result<(), CommandError>>),
-    /// Takes back the pins of a cluster and class; `None` means every one. Answers how many there were.
+    /// Takes back the pins of a cluster and class; `None` means every one. Answers how many there
+    /// were.
     Unpin {
         cluster: Option<String>,
         class: Option<String>,
         done: oneshot::Sender<Result<usize, CommandError>>,
     },
-    /// Publishes an old generation's content under a new number, and holds its weights as pins. Answers the new number.
+    /// Publishes an old generation's content under a new number, and holds its weights as pins.
+    /// Answers the new number.
     Rollback {
         generation: Generation,
         /// After how long the optimiser takes over again; when it is told to, if missing.

@@ -52,7 +52,8 @@ impl Store for ControllerHandle {
     async fn newer_than(&self, held: Held) -> Result<Option<Arc<Snapshot>>, StoreError> {
         let mut snapshots = self.snapshots.clone();
         let published = snapshots.borrow().as_deref().map(Held::of).unwrap_or_default();
-        // The same number on other content tells of a store that was lost, just as a higher number does.
+        // The same number on other content tells of a store that was lost, just as a higher number
+        // does.
         let is_foreign = held.generation == published.generation && held.digest != published.digest && !held.digest.is_empty();
         record_seen(&self.seen, Generation(held.generation.0.saturating_add(u64::from(is_foreign))));
         let newer = |s: &Option<Arc<Snapshot>>| s.as_ref().is_some_and(|s| s.generation > held.generation.0);

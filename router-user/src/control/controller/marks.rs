@@ -8,7 +8,8 @@ pub(super) fn label(routes: &mut [Route], by_hand: &[(ClusterId, ClassId)]) {
     routes.iter_mut().for_each(|route| route.pinned = by_hand.contains(&(route.cluster, route.class)));
 }
 
-/// The snapshot with marks that are true now; `None` where they are already, or while it is on trial.
+/// The snapshot with marks that are true now; `None` where they are already, or while it is on
+/// trial.
 pub(super) fn relabelled(held: &Snapshot, by_hand: &[(ClusterId, ClassId)]) -> Option<Snapshot> {
     let mut routes = held.routes.clone();
     label(&mut routes, by_hand);

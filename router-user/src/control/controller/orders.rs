@@ -1,5 +1,5 @@
-//! What operators order: pins, and going back to an old generation. One order is carried out after the other, since each changes
-//! the pins that the next one starts from.
+//! What operators order: pins, and going back to an old generation. One order is carried out after
+//! the other, since each changes the pins that the next one starts from.
 
 use std::sync::Arc;
 
@@ -70,7 +70,8 @@ impl Controller {
         self.keep_pins(kept, Then::Unpinned(removed, done));
     }
 
-    /// Puts `pins` in the place of all: first where the next leader finds them, then on this disk, then here.
+    /// Puts `pins` in the place of all: first where the next leader finds them, then on this disk,
+    /// then here.
     fn keep_pins(&mut self, pins: Vec<HeldPin>, then: Then) {
         self.has_order = true;
         let json = pins::to_json(&pins, self.moment());
@@ -112,7 +113,8 @@ impl Controller {
         }
     }
 
-    /// Keeps the weights of an old generation as pins, or else the next plan would undo it, and then publishes them again.
+    /// Keeps the weights of an old generation as pins, or else the next plan would undo it, and
+    /// then publishes them again.
     pub(super) fn on_rollback_read(&mut self, rollback: Box<Rollback>, old: Result<Snapshot, StoreError>) {
         self.has_order = false;
         let fleet = &self.config.fleet;

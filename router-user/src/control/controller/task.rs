@@ -44,7 +44,8 @@ pub(super) enum Event {
     Adopted(Arc<Snapshot>, bool),
     /// The last leader's pins, where they are news.
     TookOver(Result<Option<Vec<u8>>, StoreError>),
-    /// What was for all before a trial that its controller did not live to end, and why it is published again.
+    /// What was for all before a trial that its controller did not live to end, and why it is
+    /// published again.
     FoundBefore(Option<Snapshot>, String),
     TrialEnded(Result<Arc<Snapshot>, StoreError>),
     Planned(Box<Outcome>),
@@ -103,7 +104,8 @@ pub struct Controller {
     pub(super) revision: u64,
     pub(super) canary: Canary,
     pub(super) planner: PlannerThread,
-    /// What runs beside the loop: at most one round, one order, one heartbeat, one check and what others publish.
+    /// What runs beside the loop: at most one round, one order, one heartbeat, one check and what
+    /// others publish.
     pub(super) work: JoinSet<Event>,
     /// A plan is made or published; another one is wanted after it.
     pub(super) has_round: bool,
@@ -121,8 +123,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Starts the controller on the current tokio runtime. It goes on from the newest stored snapshot. With an etcd it stands for
-    /// election, and publishes only while it leads.
+    /// Starts the controller on the current tokio runtime. It goes on from the newest stored
+    /// snapshot. With an etcd it stands for election, and publishes only while it leads.
     ///
     /// Errors: the directory cannot be opened or listed.
     pub fn start(config: Arc<Config>, clock: Clock, etcd: Option<EtcdStore>) -> Result<ControllerHandle, StoreError> {
@@ -285,12 +287,14 @@ impl Controller {
         Ok(self.measured.report(self.clock.now(), report)?)
     }
 
-    /// The weights in force, everywhere together; `None` where there are none, or nobody knows what is in force where.
+    /// The weights in force, everywhere together; `None` where there are none, or nobody knows what
+    /// is in force where.
     pub(super) fn held_weights(&self) -> Option<Vec<RouteWeights>> {
         self.canary.held_weights(&self.config.fleet, &*self.candidacy.held()?)
     }
 
-    /// The inputs of the next plan. What is suspicious in them is logged once, and shown for as long as it lasts.
+    /// The inputs of the next plan. What is suspicious in them is logged once, and shown for as
+    /// long as it lasts.
     pub(super) fn inputs(&mut self, held: Option<&[RouteWeights]>) -> Inputs {
         let pins = self.pins.in_force(self.clock.now(), &self.config.fleet);
         self.by_hand = pins.iter().map(|pin| (pin.cluster, pin.class)).collect();

@@ -13,7 +13,8 @@ use crate::publish::store::{Election, EtcdStore, Term};
 /// First and longest pause after etcd gave no answer.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MOST: Duration = Duration::from_secs(1);
-/// A leader shows this many signs of life within its lease, so that one that is late does not end a term.
+/// A leader shows this many signs of life within its lease, so that one that is late does not end a
+/// term.
 const SIGNS: u32 = 6;
 
 /// Who leads, as this controller knows it.
@@ -27,10 +28,11 @@ pub(crate) struct Lead {
     pub(crate) error: Option<String>,
 }
 
-/// Stands for election as `name`, leads while etcd agrees, and stands again; tells through `lead`, until nobody listens.
+/// Stands for election as `name`, leads while etcd agrees, and stands again; tells through `lead`,
+/// until nobody listens.
 ///
-/// A term ends when the last sign of life that etcd has taken is too old by this process's own clock, so it ends here before anybody
-/// else takes over.
+/// A term ends when the last sign of life that etcd has taken is too old by this process's own
+/// clock, so it ends here before anybody else takes over.
 pub(crate) async fn stand(
     store: EtcdStore,
     name: String,
@@ -41,8 +43,8 @@ pub(crate) async fn stand(
 ) {
     let mut backoff = BACKOFF_FIRST;
     while !lead.is_closed() {
-        // An etcd that has lost its data knows of no epoch. What this controller has made or adopted is not all that may have been
-        // published in it.
+        // An etcd that has lost its data knows of no epoch. What this controller has made or
+        // adopted is not all that may have been published in it.
         let held = published.borrow().as_ref().map_or(Generation(0), |held| Generation(held.generation));
         let highest = held.max(*seen.borrow());
         let outcome = match store.campaign(&name, length, highest).await {

@@ -1,8 +1,8 @@
 //! Who may publish, under which number, and where to.
 //!
-//! [`Publisher`] owns the stores. It is locked for as long as one of its operations takes, so that they are
-//! carried out one after the other. [`Candidacy`] is this controller's place among the others; it is read
-//! at any time.
+//! [`Publisher`] owns the stores. It is locked for as long as one of its operations takes, so that
+//! they are carried out one after the other. [`Candidacy`] is this controller's place among the
+//! others; it is read at any time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,8 @@ pub(crate) struct Publisher {
     published: watch::Sender<Option<Arc<Snapshot>>>,
     /// Highest generation that anybody is known to hold.
     seen: watch::Receiver<Generation>,
-    /// Highest generation that was tried. What became of it may be unknown, so it is never used again.
+    /// Highest generation that was tried. What became of it may be unknown, so it is never used
+    /// again.
     used: Generation,
 }
 
@@ -71,7 +72,8 @@ pub(crate) enum Change {
 }
 
 impl Publisher {
-    /// Opens the stores; goes on from the newest snapshot on this disk. Stands for election where there is an etcd.
+    /// Opens the stores; goes on from the newest snapshot on this disk. Stands for election where
+    /// there is an etcd.
     ///
     /// Errors: the directory cannot be opened or listed.
     pub(crate) fn open(
@@ -120,7 +122,8 @@ impl Publisher {
         self.published.borrow().clone()
     }
 
-    /// Publishes again what is in force, where somebody holds a generation that this controller, which leads, cannot account for.
+    /// Publishes again what is in force, where somebody holds a generation that this controller,
+    /// which leads, cannot account for.
     ///
     /// Errors: as those of [`Self::publish`].
     pub(crate) async fn catch_up(&mut self) -> Result<(), StoreError> {
@@ -161,7 +164,8 @@ impl Publisher {
             .expect("writing a file does not panic, and nobody cancels it")
     }
 
-    /// What comes before a new leader's first plan: it takes over what the last one left. Returns that one's pins when they are news.
+    /// What comes before a new leader's first plan: it takes over what the last one left. Returns
+    /// that one's pins when they are news.
     ///
     /// Errors: etcd does not answer; to be tried again.
     pub(crate) async fn take_over(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
@@ -192,9 +196,11 @@ impl Publisher {
         Ok(pins)
     }
 
-    /// Numbers, seals and publishes `content`. etcd first, where there is one: what it has refused never gets a file.
+    /// Numbers, seals and publishes `content`. etcd first, where there is one: what it has refused
+    /// never gets a file.
     ///
-    /// Errors: it is not published, or (etcd did not answer) may have been; the number is used up then.
+    /// Errors: it is not published, or (etcd did not answer) may have been; the number is used up
+    /// then.
     pub(crate) async fn publish(&mut self, content: Snapshot) -> Result<Arc<Snapshot>, StoreError> {
         let seen = *self.seen.borrow();
         let highest = self.highest();

@@ -33,9 +33,9 @@ impl LegalWeights {
     }
 }
 
-/// Checks `weights` against every rule of `fleet` for `inputs`: one route for each (cluster, class),
-/// weights that sum to 1, only eligible and ready engines, pins as they were set, and no engine
-/// above its capacity or memory but by its pins.
+/// Checks `weights` against every rule of `fleet` for `inputs`: one route for each (cluster,
+/// class), weights that sum to 1, only eligible and ready engines, pins as they were set, and no
+/// engine above its capacity or memory but by its pins.
 ///
 /// Errors: the first [`Violation`] found.
 pub fn legal(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Result<LegalWeights, Violation> {

@@ -1,7 +1,8 @@
 //! The immutable published result of one plan.
 //!
-//! A snapshot is self-contained: a data plane needs nothing else to decide a request, so facts that must agree (who exists, who may
-//! serve whom, with what weight) can never come from two different moments.
+//! A snapshot is self-contained: a data plane needs nothing else to decide a request, so facts that
+//! must agree (who exists, who may serve whom, with what weight) can never come from two different
+//! moments.
 
 use std::net::SocketAddr;
 
@@ -9,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible, Tags};
 
-/// Version of the JSON form that is written: 3 has alternates and an audience. A data plane refuses a snapshot of a version it does not
-/// know and keeps the one it has.
+/// Version of the JSON form that is written: 3 has alternates and an audience. A data plane refuses
+/// a snapshot of a version it does not know and keeps the one it has.
 pub const FORMAT: u32 = 3;
 /// Oldest version that is read: what 3 added is empty there.
 pub(super) const FORMAT_OLDEST: u32 = 2;
@@ -28,9 +29,11 @@ pub enum Status {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub format: u32,
-    /// SHA-256 of the JSON form with zeros in this place, in hexadecimal; see [`Snapshot::sealed`]. Empty until then.
+    /// SHA-256 of the JSON form with zeros in this place, in hexadecimal; see [`Snapshot::sealed`].
+    /// Empty until then.
     pub digest: String,
-    /// A [`crate::publish::Generation`]; only grows. 0 is what a data plane plans for itself from its own configuration when it has never seen a published one.
+    /// A [`crate::publish::Generation`]; only grows. 0 is what a data plane plans for itself from
+    /// its own configuration when it has never seen a published one.
     pub generation: u64,
     /// When it was published, in ms since the Unix epoch.
     pub published_unix_ms: u64,
@@ -44,10 +47,12 @@ pub struct Snapshot {
     pub classes: Vec<ClassEntry>,
     /// One per (cluster, class).
     pub routes: Vec<Route>,
-    /// What routes become when engines are lost; a data plane that finds them gone puts it in force by itself.
+    /// What routes become when engines are lost; a data plane that finds them gone puts it in force
+    /// by itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternates: Vec<Alternate>,
-    /// Names of the clusters that are to apply it; the others keep what they have. Empty means all of them.
+    /// Names of the clusters that are to apply it; the others keep what they have. Empty means all
+    /// of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<String>,
 }
@@ -100,9 +105,11 @@ pub struct Route {
     /// True when an operator set these weights by hand.
     #[serde(default)]
     pub pinned: bool,
-    /// Weights > 0, in order of engine; they sum to 1. Eligible engines that are not listed have weight 0.
+    /// Weights > 0, in order of engine; they sum to 1. Eligible engines that are not listed have
+    /// weight 0.
     pub weights: Vec<Share>,
-    /// Engines that have the model and the tags, but are farther from the cluster than the class may go; in order.
+    /// Engines that have the model and the tags, but are farther from the cluster than the class
+    /// may go; in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub too_far: Vec<EngineId>,
 }
@@ -133,7 +140,8 @@ pub struct Share {
 }
 
 impl Snapshot {
-    /// Why `engine` may not serve `class` of any cluster; `None` when it may. Neither health nor distance is part of it.
+    /// Why `engine` may not serve `class` of any cluster; `None` when it may. Neither health nor
+    /// distance is part of it.
     pub fn ineligible(&self, class: ClassId, engine: EngineId) -> Option<Ineligible> {
         let (class, engine) = (&self.classes[class.index()], &self.engines[engine.index()]);
         crate::model::ineligible(&engine.models, &engine.tags, &class.model, &class.require)
@@ -152,7 +160,8 @@ impl Snapshot {
         self.routes.iter().find(|r| r.cluster == cluster && r.class == class)
     }
 
-    /// The parts of a snapshot that come from the fleet alone; loads and routes are the plan's to fill in.
+    /// The parts of a snapshot that come from the fleet alone; loads and routes are the plan's to
+    /// fill in.
     pub fn describe(fleet: &Fleet) -> Self {
         Self {
             format: FORMAT,

@@ -47,7 +47,8 @@ pub enum SnapshotError {
 }
 
 impl Snapshot {
-    /// Checks every invariant a data plane relies on; a snapshot from outside is never used before this.
+    /// Checks every invariant a data plane relies on; a snapshot from outside is never used before
+    /// this.
     ///
     /// Errors: the first broken invariant.
     pub fn validate(&self) -> Result<(), SnapshotError> {

@@ -11,11 +11,13 @@ use crate::protocol::LONG_POLL;
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
 
-/// Generations kept: enough to look back over minutes of changes, bounded so that the disk never fills.
+/// Generations kept: enough to look back over minutes of changes, bounded so that the disk never
+/// fills.
 const KEPT: usize = 64;
 /// What the controller writes to show that it lives.
 const LIFE: &str = "alive";
-/// How often a directory is looked at for something newer. Others may write to it over a network, where nothing tells of a change.
+/// How often a directory is looked at for something newer. Others may write to it over a network,
+/// where nothing tells of a change.
 const LOOK: Duration = Duration::from_millis(250);
 const PREFIX: &str = "snapshot-";
 const SUFFIX: &str = ".json";
@@ -35,7 +37,8 @@ impl DirStore {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// Writes a sealed snapshot; afterwards it is on disk as a whole, or (on error) every file is as it was.
+    /// Writes a sealed snapshot; afterwards it is on disk as a whole, or (on error) every file is
+    /// as it was.
     ///
     /// Errors: the file cannot be written, synced or renamed.
     pub fn publish(&self, snapshot: &Snapshot) -> Result<(), StoreError> {
@@ -52,19 +55,22 @@ impl DirStore {
         fs::write(&path, crate::clock::unix_ms().to_string()).map_err(StoreError::io("write", &path))
     }
 
-    /// The last sign of life of the controller; the next one is another. `None` where none was ever given.
+    /// The last sign of life of the controller; the next one is another. `None` where none was ever
+    /// given.
     pub fn life(&self) -> Option<Vec<u8>> {
         fs::read(self.dir.join(LIFE)).ok()
     }
 
-    /// The newest legal snapshot, if there is one; files that are torn or illegal are passed over with a warning.
+    /// The newest legal snapshot, if there is one; files that are torn or illegal are passed over
+    /// with a warning.
     ///
     /// Errors: the directory cannot be read.
     pub fn latest(&self) -> Result<Option<Snapshot>, StoreError> {
         self.latest_that(|_| true)
     }
 
-    /// The newest legal snapshot that a cluster is to apply; a controller in the same process may keep others here.
+    /// The newest legal snapshot that a cluster is to apply; a controller in the same process may
+    /// keep others here.
     ///
     /// Errors: the directory cannot be read.
     pub fn latest_for(&self, cluster: &str) -> Result<Option<Snapshot>, StoreError> {

@@ -12,7 +12,8 @@ use crate::protocol::endpoint::{DEMAND, LONG_POLL, SNAPSHOT, SNAPSHOT_BYTES_MAX,
 use crate::publish::Generation;
 use crate::publish::snapshot::{Snapshot, SnapshotError};
 
-/// Time for everything else about a request; a controller that is slower than this is treated as gone.
+/// Time for everything else about a request; a controller that is slower than this is treated as
+/// gone.
 const SLACK: Duration = Duration::from_secs(5);
 
 /// A controller's HTTP endpoint.

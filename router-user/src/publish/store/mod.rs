@@ -1,8 +1,9 @@
 //! Where snapshots live between the controller and the data planes.
 //!
-//! [`DirStore`] keeps them on disk: the controller's own memory across restarts, and a data plane's when everything else is gone.
-//! [`HttpStore`] is the controller's endpoint. [`EtcdStore`] is an etcd that controllers and data planes share; it also elects the one
-//! controller that publishes. All three are read through [`Store`], and pass the same tests.
+//! [`DirStore`] keeps them on disk: the controller's own memory across restarts, and a data plane's
+//! when everything else is gone. [`HttpStore`] is the controller's endpoint. [`EtcdStore`] is an
+//! etcd that controllers and data planes share; it also elects the one controller that publishes.
+//! All three are read through [`Store`], and pass the same tests.
 
 mod dir;
 mod error;

@@ -6,11 +6,14 @@ use super::error::StoreError;
 use crate::model::Generation;
 use crate::publish::snapshot::Snapshot;
 
-/// The reader's side of a store. A snapshot that comes out of it is whole (its digest was checked) and legal.
+/// The reader's side of a store. A snapshot that comes out of it is whole (its digest was checked)
+/// and legal.
 pub trait Store {
-    /// Waits for a snapshot above the one `held`; `None` when there was none within [`LONG_POLL`](crate::protocol::LONG_POLL).
+    /// Waits for a snapshot above the one `held`; `None` when there was none within
+    /// [`LONG_POLL`](crate::protocol::LONG_POLL).
     ///
-    /// Errors: the store cannot be reached, or what it gave is no legal snapshot or not above `held`.
+    /// Errors: the store cannot be reached, or what it gave is no legal snapshot or not above
+    /// `held`.
     fn newer_than(&self, held: Held) -> impl Future<Output = Result<Option<Arc<Snapshot>>, StoreError>> + Send;
 
     /// Reads one generation.
@@ -24,7 +27,8 @@ pub trait Store {
     fn generations(&self) -> impl Future<Output = Result<Vec<Generation>, StoreError>> + Send;
 }
 
-/// What a reader has already: its generation, and the digest that tells whether it is the same content under that number.
+/// What a reader has already: its generation, and the digest that tells whether it is the same
+/// content under that number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     pub generation: Generation,

@@ -1,4 +1,5 @@
-//! A strict reader of Prometheus' text format 0.0.4, which also holds names to Prometheus' conventions.
+//! A strict reader of Prometheus' text format 0.0.4, which also holds names to Prometheus'
+//! conventions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,7 +6,8 @@ use router_user::admin::FAMILIES;
 
 use super::{World, config, engine, exposition, run};
 
-/// Families that this fleet has no samples of: nothing drifts, no engine tells its replicas, no failover, no kernel plane.
+/// Families that this fleet has no samples of: nothing drifts, no engine tells its replicas, no
+/// failover, no kernel plane.
 const ABSENT: [&str; 6] = [
     "ilb_control_engine_drift_ratio",
     "ilb_control_engine_ready_replicas",

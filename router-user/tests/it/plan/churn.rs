@@ -1,4 +1,5 @@
-//! Calm: what is held stays unless leaving it is worth more than it costs. A failure names the seed that replays it.
+//! Calm: what is held stays unless leaving it is worth more than it costs. A failure names the seed
+//! that replays it.
 
 use router_user::model::{EngineId, Fleet};
 use router_user::plan::decide::gate::{Decision, decide, moved_frac};
@@ -49,7 +50,8 @@ fn noise_in_distances_below_the_price_moves_nothing() {
         let mut dice = Dice(seed);
         let (fleet, mut inputs) = fleet(&mut dice, RECIPE);
         let held = plan(&fleet, &inputs, None).expect("a plan").weights();
-        // Distances are up to 250 ms: one of them may grow and another shrink by 2.4 ms, which is less than the price of 5.
+        // Distances are up to 250 ms: one of them may grow and another shrink by 2.4 ms, which is
+        // less than the price of 5.
         noise(&mut dice, 0.0096, inputs.rtt_ms.iter_mut().flatten());
         let plan = held_plan(seed, &fleet, &inputs, &held);
         let moved = moved_frac(&inputs, &held, &plan.weights());

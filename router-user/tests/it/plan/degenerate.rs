@@ -1,4 +1,5 @@
-//! No plan is ever illegal, however odd the fleet: judged by arithmetic of its own, not by the planner's check.
+//! No plan is ever illegal, however odd the fleet: judged by arithmetic of its own, not by the
+//! planner's check.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ const BUDGET: Duration = Duration::from_secs(20);
 /// Share of an amount, and requests/s, that are rounding.
 const ROUNDING: f64 = 2e-6;
 
-/// A small fleet in which anything goes that configuration and measurement let through, and weights that may be held.
+/// A small fleet in which anything goes that configuration and measurement let through, and weights
+/// that may be held.
 fn odd(dice: &mut Dice) -> (Fleet, Inputs, Option<Vec<RouteWeights>>) {
     let (clusters, engines, classes) = (1 + dice.below(3), 1 + dice.below(4), 1 + dice.below(3));
     // From a request in months to millions in a second.
@@ -101,7 +103,8 @@ fn odd_profile(dice: &mut Dice, at: usize, size: f64) -> router_user::model::Pro
     profile(&format!("p{at}"), capacity, &ttft, &tbot)
 }
 
-/// Weights as a snapshot could have left them: of any engine, ready or not, eligible today or not, for some of the routes.
+/// Weights as a snapshot could have left them: of any engine, ready or not, eligible today or not,
+/// for some of the routes.
 fn odd_weights(dice: &mut Dice, fleet: &Fleet, inputs: &Inputs) -> Vec<RouteWeights> {
     let mut held = nearest(fleet, inputs);
     for route in &mut held {
@@ -202,8 +205,9 @@ fn faults(fleet: &Fleet, inputs: &Inputs, plan: &Plan) -> Vec<String> {
     faults
 }
 
-/// Whether the numbers are too far apart for the solver: engines that may be given next to nothing or answer in no time, demand that is
-/// next to nothing or beyond everything. A plan that its check refuses is then replaced by the one without a solver, as in the controller.
+/// Whether the numbers are too far apart for the solver: engines that may be given next to nothing
+/// or answer in no time, demand that is next to nothing or beyond everything. A plan that its check
+/// refuses is then replaced by the one without a solver, as in the controller.
 fn is_extreme(fleet: &Fleet, inputs: &Inputs) -> bool {
     let capacity: Vec<f64> = fleet.engine_ids().map(|engine| inputs.capacity_rps(fleet, engine)).collect();
     let all: f64 = capacity.iter().sum();
@@ -219,7 +223,8 @@ fn is_extreme(fleet: &Fleet, inputs: &Inputs) -> bool {
         || fleet.engines.iter().any(|engine| answers_in_no_time(&engine.profile))
 }
 
-/// What is wrong with the plans of one fleet, and how many were refused by their own check where that may be.
+/// What is wrong with the plans of one fleet, and how many were refused by their own check where
+/// that may be.
 fn wrong(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> (Vec<String>, u32) {
     let mut refused = 0;
     let mut optimiser = Optimiser::new(BUDGET);

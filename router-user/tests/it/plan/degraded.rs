@@ -1,4 +1,5 @@
-//! What is refused when not everything fits: the least there is, the lowest priorities first, the same share for all within one.
+//! What is refused when not everything fits: the least there is, the lowest priorities first, the
+//! same share for all within one.
 
 use router_user::model::Fleet;
 use router_user::plan::{Inputs, Plan, Status};
@@ -6,7 +7,8 @@ use router_user::plan::{Inputs, Plan, Status};
 use crate::plan::flow::{fairest, most, wanted};
 use crate::plan::laws::{Dice, Recipe, explained, fleet, planned, seeds};
 
-/// How far shed may be from the least, as a share of demand, and how far a share of demand that is served from the fair one.
+/// How far shed may be from the least, as a share of demand, and how far a share of demand that is
+/// served from the fair one.
 const SHED_FRAC: f64 = 1e-3;
 const FAIR_FRAC: f64 = 0.01;
 
@@ -39,7 +41,8 @@ fn shed_is_least_by_priority_and_fair() {
             explained(seed, &fleet, &inputs, &plan);
         }
         let demand: f64 = wanted(&fleet, &inputs, |_| true).iter().map(|one| one.rps).sum();
-        // Everything of the first priorities that can be served is, for each priority: nobody later has what they could have had.
+        // Everything of the first priorities that can be served is, for each priority: nobody later
+        // has what they could have had.
         for limit in 0..3 {
             let most = most(&fleet, &inputs, &wanted(&fleet, &inputs, |priority| priority <= limit));
             let served = served(&plan, &fleet, |priority| priority <= limit);
@@ -62,11 +65,13 @@ fn shed_is_least_by_priority_and_fair() {
     assert!(unequal > 500, "only {unequal} routes are served in part");
 }
 
-/// The fair division of a case that can be done in the head, so that the law above rests on something.
+/// The fair division of a case that can be done in the head, so that the law above rests on
+/// something.
 #[test]
 fn the_fair_division_is_the_known_one() {
     let mut fleet = crate::plan::fleet::three_regions();
-    // b's requests must stay in the EU, where only e2 is: 100 for 200 wanted. a and c share what e1 and e3 can carry: 180 for 360.
+    // b's requests must stay in the EU, where only e2 is: 100 for 200 wanted. a and c share what e1
+    // and e3 can carry: 180 for 360.
     fleet.engines[1].tags = crate::plan::fleet::tag("residency", "eu");
     fleet.classes.push(crate::plan::fleet::class("eu", 50.0, 0));
     fleet.classes[1].require = crate::plan::fleet::tag("residency", "eu");
@@ -80,7 +85,8 @@ fn the_fair_division_is_the_known_one() {
     }
 }
 
-/// What slows pinned requests down is paid for, but never by refusing what fits: pinned answers are long, the others short.
+/// What slows pinned requests down is paid for, but never by refusing what fits: pinned answers are
+/// long, the others short.
 #[test]
 fn nothing_is_refused_that_fits_beside_pins() {
     let mut fleet = crate::plan::fleet::three_regions();

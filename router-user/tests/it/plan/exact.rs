@@ -1,9 +1,11 @@
-//! The optimum of whole fleets with one output length, as a convex-cost flow: nothing of the planner, no linear program.
+//! The optimum of whole fleets with one output length, as a convex-cost flow: nothing of the
+//! planner, no linear program.
 //!
-//! Cancels cycles of least mean cost in the residual graph of the true curves, whose arcs cost what one more or one less request/s
-//! does there, each by a step of exact length. Source: Karzanov and McCormick, "Polynomial methods for separable convex
-//! optimization in unimodular linear spaces" (SIAM J. Comput. 26, 1997). When no cycle costs less than `-e` an edge, no flow costs
-//! less than this one by more than `e` times the length of the way to it: the method proves its own answer.
+//! Cancels cycles of least mean cost in the residual graph of the true curves, whose arcs cost what
+//! one more or one less request/s does there, each by a step of exact length. Source: Karzanov and
+//! McCormick, "Polynomial methods for separable convex optimization in unimodular linear spaces"
+//! (SIAM J. Comput. 26, 1997). When no cycle costs less than `-e` an edge, no flow costs less than
+//! this one by more than `e` times the length of the way to it: the method proves its own answer.
 
 use router_user::model::{Curve, EngineId, Fleet};
 use router_user::plan::{Inputs, RouteWeights};
@@ -12,9 +14,11 @@ use crate::plan::flow::{self, Wanted};
 
 /// Mean cost of a cycle that ends the search, as a share of the least latency of any engine.
 const GOAL_FRAC: f64 = 1e-7;
-/// Share of a capacity within which a load is at a knot, and of all demand below which a flow is none.
+/// Share of a capacity within which a load is at a knot, and of all demand below which a flow is
+/// none.
 const AT_KNOT: f64 = 1e-9;
-/// Cycles after which the search has failed. The theory halves the mean cost in as many cycles as there are arcs.
+/// Cycles after which the search has failed. The theory halves the mean cost in as many cycles as
+/// there are arcs.
 const MOST_CYCLES: u32 = 200_000;
 
 /// An optimum and how sure it is; both in ms x requests/s.
@@ -25,9 +29,11 @@ pub(crate) struct Exact {
     pub(crate) slack: f64,
 }
 
-/// Least cost of serving `served` requests/s, `[cluster][class]`: network, latency in engines, and what moving from `held` costs.
+/// Least cost of serving `served` requests/s, `[cluster][class]`: network, latency in engines, and
+/// what moving from `held` costs.
 ///
-/// Flows are of work. All classes must have one output length, and weights that are their work; and what is served must fit.
+/// Flows are of work. All classes must have one output length, and weights that are their work; and
+/// what is served must fit.
 pub(crate) fn least_cost(fleet: &Fleet, inputs: &Inputs, served: &[Vec<f64>], held: Option<&[RouteWeights]>) -> Exact {
     let mut graph = Graph::new(fleet, inputs, served, held);
     let total: f64 = graph.arcs.iter().filter(|arc| arc.engine.is_some()).map(|arc| arc.flow).sum();
@@ -75,7 +81,8 @@ fn kept_rps(inputs: &Inputs, held: Option<&[RouteWeights]>, route: &RouteWeights
     Some(weight * inputs.demand_rps[route.cluster.index()][route.class.index()])
 }
 
-/// `L W(L)` of an engine with its replicas as ready as they are: linear between knots `(load, latency)`.
+/// `L W(L)` of an engine with its replicas as ready as they are: linear between knots `(load,
+/// latency)`.
 #[derive(Clone, Debug)]
 struct EngineTotal {
     knots: Vec<(f64, f64)>,
@@ -217,7 +224,8 @@ impl Graph {
 
     /// The residual cycle of least mean cost, and that mean; none in a graph without cycles.
     ///
-    /// Source: Karp, "A characterization of the minimum cycle mean in a digraph" (Discrete Math. 23, 1978).
+    /// Source: Karp, "A characterization of the minimum cycle mean in a digraph" (Discrete Math.
+    /// 23, 1978).
     fn cheapest_cycle(&self) -> Option<(Vec<Edge>, f64)> {
         let mut edges: Vec<(usize, usize, f64, Edge)> = Vec::with_capacity(2 * self.arcs.len());
         for (at, arc) in self.arcs.iter().enumerate() {
@@ -228,7 +236,8 @@ impl Graph {
                 }
             }
         }
-        // Least cost of a walk of exactly k edges that ends at a node, wherever it starts, and its last edge.
+        // Least cost of a walk of exactly k edges that ends at a node, wherever it starts, and its
+        // last edge.
         let mut cost = vec![vec![0.0; self.nodes]];
         let mut last: Vec<Vec<usize>> = vec![vec![usize::MAX; self.nodes]];
         for walk in 1..=self.nodes {
@@ -278,7 +287,8 @@ impl Graph {
         }
         stops.retain(|&stop| stop > 0.0 && stop <= most);
         stops.sort_by(f64::total_cmp);
-        // What the next bit of the way costs at `amount`, seen forwards or backwards: linear between stops.
+        // What the next bit of the way costs at `amount`, seen forwards or backwards: linear
+        // between stops.
         let price = |amount: f64, is_ahead: bool| -> f64 {
             let of = |&(at, is_forward): &Edge| {
                 let flow = self.arcs[at].flow + if is_forward { amount } else { -amount };

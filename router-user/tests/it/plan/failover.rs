@@ -1,4 +1,5 @@
-//! Laws of the weights that are made for losses, on random fleets. A failure names the seed that replays it.
+//! Laws of the weights that are made for losses, on random fleets. A failure names the seed that
+//! replays it.
 
 use router_user::plan::decide::failover::{Alternate, LOSSES_MOST, alternates};
 use router_user::plan::verify;

@@ -1,4 +1,5 @@
-//! What can be served at all, and how fairly: largest flows from demands to engines, with nothing of the planner.
+//! What can be served at all, and how fairly: largest flows from demands to engines, with nothing
+//! of the planner.
 
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::{Inputs, Pin};
@@ -33,7 +34,8 @@ fn free_rps(fleet: &Fleet, inputs: &Inputs, engine: EngineId) -> f64 {
     (inputs.capacity_rps(fleet, engine) - inputs.pins.iter().map(of).sum::<f64>()).max(0.0)
 }
 
-/// The largest flow by shortest augmenting paths (Edmonds and Karp 1972), `[wanted][engine]` as work.
+/// The largest flow by shortest augmenting paths (Edmonds and Karp 1972), `[wanted][engine]` as
+/// work.
 pub(crate) fn largest(fleet: &Fleet, inputs: &Inputs, wanted: &[Wanted]) -> Vec<Vec<f64>> {
     // Nodes: source, sink, what is wanted, engines.
     let first_engine = 2 + wanted.len();
@@ -84,8 +86,9 @@ pub(crate) fn most(fleet: &Fleet, inputs: &Inputs, wanted: &[Wanted]) -> f64 {
     largest(fleet, inputs, wanted).iter().flatten().sum()
 }
 
-/// What everybody gets where priorities go first and shares are max-min fair within one, by definition: the share of all rises
-/// together until it does not fit; who cannot get more alone stays there, the others go on. `[cluster][class]` in requests/s.
+/// What everybody gets where priorities go first and shares are max-min fair within one, by
+/// definition: the share of all rises together until it does not fit; who cannot get more alone
+/// stays there, the others go on. `[cluster][class]` in requests/s.
 pub(crate) fn fairest(fleet: &Fleet, inputs: &Inputs) -> Vec<Vec<f64>> {
     let mut got = wanted(fleet, inputs, |_| true);
     let demand: Vec<f64> = got.iter().map(|one| one.rps).collect();

@@ -38,7 +38,8 @@ impl Dice {
     }
 }
 
-/// The seeds of one law: `count` of them, or `ILB_SEEDS` times as many for a soak; or `ILB_SEED` alone, to replay it.
+/// The seeds of one law: `count` of them, or `ILB_SEEDS` times as many for a soak; or `ILB_SEED`
+/// alone, to replay it.
 pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
     if let Some(seed) = std::env::var("ILB_SEED").ok().and_then(|seed| seed.parse().ok()) {
         return seed..seed + 1;
@@ -55,7 +56,8 @@ pub(crate) struct Recipe {
     pub(crate) classes: usize,
     pub(crate) has_lengths: bool,
     pub(crate) has_faults: bool,
-    /// Work, weights and caps on distance; where lengths do not differ, classes then differ in nothing but the amount of work.
+    /// Work, weights and caps on distance; where lengths do not differ, classes then differ in
+    /// nothing but the amount of work.
     pub(crate) has_work: bool,
     /// Demand of everybody together, as a share of all capacity, at most.
     pub(crate) load: f64,
@@ -210,7 +212,8 @@ fn output_lengths_may_differ() {
     }
     gap.sort_by(f64::total_cmp);
     mix.sort_by(f64::total_cmp);
-    // Where the mix of lengths leaves the program without an optimum that is one of its corners, the rounds end short of it.
+    // Where the mix of lengths leaves the program without an optimum that is one of its corners,
+    // the rounds end short of it.
     let at = |values: &[f64], share: f64| values[(share * (values.len() - 1) as f64) as usize];
     assert!(at(&gap, 0.98) < 1e-5 && at(&gap, 1.0) < 1e-2, "gap: 98 % below {:e}, largest {:e}", at(&gap, 0.98), at(&gap, 1.0));
     assert!(at(&mix, 0.98) < 1e-6 && at(&mix, 1.0) < 1e-3, "mix: 98 % below {:e}, largest {:e}", at(&mix, 0.98), at(&mix, 1.0));

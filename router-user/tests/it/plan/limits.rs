@@ -1,4 +1,5 @@
-//! Laws of memory and of budgets of detours, on random fleets whose classes differ in the amount of work.
+//! Laws of memory and of budgets of detours, on random fleets whose classes differ in the amount of
+//! work.
 
 use router_user::model::{EngineId, Fleet};
 use router_user::plan::explain::report;
@@ -7,7 +8,8 @@ use router_user::plan::{Inputs, Plan, plan_greedily};
 
 use crate::plan::laws::{Dice, Recipe, explained, fleet, planned, seeds};
 
-/// A fleet whose engines' memory is known for most profiles, and whose clusters have budgets, half of them.
+/// A fleet whose engines' memory is known for most profiles, and whose clusters have budgets, half
+/// of them.
 fn limited(seed: u64) -> (Fleet, Inputs) {
     let recipe = Recipe { clusters: 4, engines: 6, classes: 3, has_lengths: false, has_faults: true, has_work: true, load: 1.4 };
     let mut dice = Dice(seed);

@@ -22,7 +22,8 @@ fn planned(fleet: &Fleet, inputs: &Inputs) -> Plan {
 fn work_is_what_fills_an_engine() {
     let mut fleet = three_regions();
     let plain = planned(&fleet, &Inputs::from_fleet(&fleet));
-    // Half as many requests of twice the work load the engines alike, so each of them takes as long as before.
+    // Half as many requests of twice the work load the engines alike, so each of them takes as long
+    // as before.
     fleet.classes[0].work = 2.0;
     fleet.clusters.iter_mut().for_each(|cluster| cluster.demand_rps[0] /= 2.0);
     let inputs = Inputs::from_fleet(&fleet);
@@ -111,7 +112,8 @@ fn short_of_memory() -> Fleet {
     let mut fleet = three_regions();
     fleet.classes = vec![class("chat", 50.0, 0), class("long", 50.0, 1)];
     (fleet.classes[0].prompt_tokens, fleet.classes[1].prompt_tokens) = (100.0, 4_000.0);
-    // At capacity a request stays 900 + 50 x 20 = 1,900 ms, so that one request/s of `long` holds 4,025 x 1.9 tokens.
+    // At capacity a request stays 900 + 50 x 20 = 1,900 ms, so that one request/s of `long` holds
+    // 4,025 x 1.9 tokens.
     for profile in &mut fleet.profiles {
         profile.kv_tokens = Some(4_025.0 * 1.9 * profile.capacity_rps / 2.0);
     }
@@ -147,7 +149,8 @@ fn memory_is_a_limit_beside_capacity() {
 fn what_memory_refuses_is_shared_fairly_and_priority_goes_first() {
     let mut fleet = short_of_memory();
     let mut inputs = Inputs::from_fleet(&fleet);
-    // `chat` fills next to none of it: all of it is served, and `long` is served the same share everywhere.
+    // `chat` fills next to none of it: all of it is served, and `long` is served the same share
+    // everywhere.
     inputs.demand_rps = vec![vec![20.0, 200.0], vec![20.0, 20.0], vec![0.0, 60.0]];
     let plan = planned(&fleet, &inputs);
     assert_eq!(plan.status, Status::Degraded);
@@ -160,7 +163,8 @@ fn what_memory_refuses_is_shared_fairly_and_priority_goes_first() {
     let chat = 40.0 * fleet.profiles[0].memory(&fleet.classes[0]).expect("known");
     let wanted = (280.0 - chat) / 2.0 / 280.0;
     assert!(shares(1).iter().all(|share| (share - wanted).abs() < 1e-3), "{:?}, wanted {wanted}", shares(1));
-    // c alone may use e3 and nobody else may: it is served what fits there, and the others share the rest.
+    // c alone may use e3 and nobody else may: it is served what fits there, and the others share
+    // the rest.
     fleet.rtt_ms = vec![vec![1.0, 30.0, 80.0], vec![30.0, 1.0, 80.0], vec![80.0, 80.0, 1.0]];
     fleet.classes[1].rtt_cap_ms = Some(79.0);
     let inputs = Inputs { demand_rps: vec![vec![0.0, 200.0], vec![0.0, 20.0], vec![0.0, 60.0]], ..Inputs::from_fleet(&fleet) };

@@ -59,21 +59,24 @@ fn cost_is_the_optimum_of_a_convex_flow() {
     assert!(most_edges > 100, "only fleets of up to {most_edges} flows");
 }
 
-/// The method itself, where the answer is known: all demand at its own engine, until that is dearer than the other one.
+/// The method itself, where the answer is known: all demand at its own engine, until that is dearer
+/// than the other one.
 #[test]
 fn the_exact_method_finds_what_can_be_computed_by_hand() {
     let mut fleet = crate::plan::fleet::three_regions();
     fleet.clusters.truncate(1);
     fleet.engines.truncate(2);
     fleet.rtt_ms = vec![vec![1.0, 30.0]];
-    // `L (10 + L)` each: L1 + 10 + L1 + 1 = L2 + 10 + L2 + 30 at 30 requests/s in all gives 22.25 and 7.75.
+    // `L (10 + L)` each: L1 + 10 + L1 + 1 = L2 + 10 + L2 + 30 at 30 requests/s in all gives 22.25
+    // and 7.75.
     fleet.profiles[0].ttft_ms = crate::plan::fleet::curve(&[(0.0, 10.0), (100.0, 110.0)]);
     fleet.profiles[0].tbot_ms = crate::plan::fleet::curve(&[(0.0, 0.0)]);
     let inputs = Inputs::from_fleet(&fleet);
     let exact = least_cost(&fleet, &inputs, &[vec![30.0]], None);
     let wanted = 22.25 * (1.0 + 10.0 + 22.25) + 7.75 * (30.0 + 10.0 + 7.75);
     assert!((exact.cost - wanted).abs() < 1e-6, "{exact:?}, wanted {wanted}");
-    // Held at one half each with 5 ms to move: L1 + 10 + L1 + 1 + 5 = L2 + 10 + L2 + 30 gives 21 and 9.
+    // Held at one half each with 5 ms to move: L1 + 10 + L1 + 1 + 5 = L2 + 10 + L2 + 30 gives 21
+    // and 9.
     let held = RouteWeights {
         cluster: router_user::model::ClusterId(0),
         class: router_user::model::ClassId(0),

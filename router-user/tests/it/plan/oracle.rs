@@ -1,4 +1,5 @@
-//! The optimum of small fleets with one class, by exhaustion: nothing of the planner, no linear program.
+//! The optimum of small fleets with one class, by exhaustion: nothing of the planner, no linear
+//! program.
 
 use router_user::model::{EngineId, Fleet};
 use router_user::plan::Inputs;
@@ -6,11 +7,12 @@ use router_user::plan::Inputs;
 /// Golden sections per engine: the bracket shrinks by 0.618 each, to 10^-9 of a capacity.
 const SECTIONS: u32 = 44;
 
-/// Least mean cost of a request, in ms, of a fleet with one class whose demand fits: its latency, times the class's weights.
+/// Least mean cost of a request, in ms, of a fleet with one class whose demand fits: its latency,
+/// times the class's weights.
 ///
-/// For fixed loads the engines cost what they cost, and the cheapest way to carry demands to loads is a spanning tree of the
-/// clusters and engines: all of them are tried. The loads are found by golden section, one inside the other, as the least network
-/// cost is convex in the loads too.
+/// For fixed loads the engines cost what they cost, and the cheapest way to carry demands to loads
+/// is a spanning tree of the clusters and engines: all of them are tried. The loads are found by
+/// golden section, one inside the other, as the least network cost is convex in the loads too.
 pub(crate) fn least_mean_ms(fleet: &Fleet, inputs: &Inputs) -> f64 {
     let demand: Vec<f64> = inputs.demand_rps.iter().map(|of_cluster| of_cluster[0]).collect();
     let weight = fleet.classes[0].ttft_weight;
@@ -99,7 +101,8 @@ fn is_connected(tree: &[(usize, usize)], clusters: usize, engines: usize) -> boo
     reached.into_iter().all(|is| is)
 }
 
-/// Network cost of the one way to carry `demand` to `loads` along `tree`; none if a flow would be negative.
+/// Network cost of the one way to carry `demand` to `loads` along `tree`; none if a flow would be
+/// negative.
 fn network(tree: &[(usize, usize)], cost_ms: &[Vec<f64>], demand: &[f64], loads: &[f64]) -> Option<f64> {
     let (mut demand, mut loads, mut edges, mut cost) = (demand.to_vec(), loads.to_vec(), tree.to_vec(), 0.0);
     while let Some((at, is_cluster)) = edges.iter().enumerate().find_map(|(at, &(cluster, engine))| {

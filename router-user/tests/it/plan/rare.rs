@@ -1,4 +1,5 @@
-//! Demands that lie far apart: a class that is asked for once a day beside one that is asked for thousands of times a second.
+//! Demands that lie far apart: a class that is asked for once a day beside one that is asked for
+//! thousands of times a second.
 
 use router_user::model::{Class, Fleet, Profile};
 use router_user::plan::verify;
@@ -10,7 +11,8 @@ use crate::plan::laws::{Dice, seeds};
 /// Share of the fleets whose plan the optimiser may leave to the greedy one.
 const GREEDY_MOST: f64 = 0.002;
 
-/// A convex curve that rises by up to a factor of 1,000, most of it in the last few percent before capacity.
+/// A convex curve that rises by up to a factor of 1,000, most of it in the last few percent before
+/// capacity.
 fn steep(dice: &mut Dice, capacity: f64, start: f64) -> Vec<(f64, f64)> {
     let mut knots = vec![(0.0, start)];
     let (mut at, mut value, mut slope) = (0.0, start, 0.0);
@@ -30,7 +32,8 @@ fn steep_profile(dice: &mut Dice, at: usize) -> Profile {
     profile(&format!("p{at}"), capacity, &steep(dice, capacity, ttft), &steep(dice, capacity, tbot))
 }
 
-/// Models on engines of their own and on engines that serve several, demands from 1e-12 to 1e4 requests/s.
+/// Models on engines of their own and on engines that serve several, demands from 1e-12 to 1e4
+/// requests/s.
 fn far_apart(dice: &mut Dice) -> Fleet {
     let (clusters, engines, models) = (1 + dice.below(3), 2 + dice.below(5), 1 + dice.below(3));
     let classes = models + dice.below(3);
@@ -76,7 +79,8 @@ fn no_demand_however_small_leaves_a_fleet_without_a_plan() {
         let mut optimiser = Optimiser::new(std::time::Duration::from_secs(20));
         let first = optimiser.plan_or_greedy(&fleet, &inputs, None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_all_routed(&fleet, &inputs, &first, &format!("seed {seed}"));
-        // The traffic of some classes ends: a demand that is forgotten by half every few minutes goes through every size.
+        // The traffic of some classes ends: a demand that is forgotten by half every few minutes
+        // goes through every size.
         inputs.demand_rps.iter_mut().flatten().for_each(|rps| *rps *= if dice.one_in(2) { 1e-5 } else { 1.0 });
         let held = first.weights();
         let next = optimiser.plan_or_greedy(&fleet, &inputs, Some(&held)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));

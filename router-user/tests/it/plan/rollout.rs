@@ -37,7 +37,8 @@ fn all_to(fleet: &Fleet, engines: &[u16]) -> Vec<RouteWeights> {
 #[test]
 fn a_swap_goes_as_far_as_both_engines_have_room() {
     let fleet = three_regions();
-    // 60 here and 70 there change places: 130 at once is too much for either, 30 of 70 is what e1 has room for.
+    // 60 here and 70 there change places: 130 at once is too much for either, 30 of 70 is what e1
+    // has room for.
     let inputs = Inputs { demand_rps: vec![vec![60.0], vec![70.0], vec![0.0]], ..Inputs::from_fleet(&fleet) };
     let (before, after) = (all_to(&fleet, &[0, 1, 2]), all_to(&fleet, &[1, 0, 2]));
     let found = passage(&fleet, &inputs, &before, &after);
@@ -115,7 +116,8 @@ fn the_loss_of_a_region_is_counted_by_what_the_others_can_carry() {
     inputs.demand_rps = vec![vec![60.0], vec![70.0], vec![40.0]];
     inputs.headroom_frac = 0.3;
     let losses = found(&fleet, &inputs);
-    // 170 requests/s: 180 are left without r1 or r2, 200 without r3; what headroom keeps free counts.
+    // 170 requests/s: 180 are left without r1 or r2, 200 without r3; what headroom keeps free
+    // counts.
     assert_eq!(losses.iter().map(|loss| loss.region.as_str()).collect::<Vec<_>>(), ["r1", "r2", "r3"]);
     for (loss, left) in losses.iter().zip([180.0, 180.0, 200.0]) {
         assert!(loss.shortfall_rps == 0.0 && (loss.spare_frac - (left / 170.0 - 1.0)).abs() < 1e-6, "{loss:?}");

@@ -72,7 +72,8 @@ fn zero_demand_has_the_weights_of_a_first_request() {
     inputs.demand_rps = vec![vec![99.9], vec![0.0], vec![0.0]];
     let plan = planned(&fleet, &inputs);
     assert_eq!(plan.status, Status::Optimal);
-    // Its near engine would be busy with what a sends: each has an idle one at the same or a lesser distance.
+    // Its near engine would be busy with what a sends: each has an idle one at the same or a lesser
+    // distance.
     let chosen =
         |cluster: usize| plan.routes[cluster].weights.iter().map(|share| (share.engine, share.weight)).collect::<Vec<_>>();
     assert_eq!((chosen(1), chosen(2)), (vec![(EngineId(1), 1.0)], vec![(EngineId(2), 1.0)]));
@@ -86,7 +87,8 @@ fn zero_demand_has_the_weights_of_a_first_request() {
 fn demand_above_capacity_sheds_exactly_what_does_not_fit() {
     let fleet = three_regions();
     let mut inputs = Inputs::from_fleet(&fleet);
-    // Marginal latency near saturation is above any price of shed one would guess: it must not shed early, nor one request less.
+    // Marginal latency near saturation is above any price of shed one would guess: it must not shed
+    // early, nor one request less.
     for (demand, wanted) in [(29.9, 0.0), (69.9, 0.0), (75.0, 5.0), (400.0, 330.0)] {
         inputs.demand_rps[2][0] = demand;
         let plan = planned(&fleet, &inputs);
@@ -158,7 +160,8 @@ fn classes_share_engines_by_residency_priority_and_length() {
         let of_class = plan.routes.iter().filter(|route| route.class == ClassId(class));
         of_class.map(|route| route.shed_rps).sum::<f64>()
     };
-    // 350 requests/s meet 280: batch goes first, 70 of its 90; chat and what must stay in the eu are served whole.
+    // 350 requests/s meet 280: batch goes first, 70 of its 90; chat and what must stay in the eu
+    // are served whole.
     assert!((shed(1) - 70.0).abs() < 1e-6 && shed(0) == 0.0 && shed(2) == 0.0, "{} {} {}", shed(0), shed(1), shed(2));
     for route in plan.routes.iter().filter(|route| route.class == ClassId(2)) {
         assert!(route.weights.iter().all(|share| share.engine == EngineId(0)), "{route:?}");
@@ -232,7 +235,8 @@ fn what_no_flow_connects_is_planned_apart() {
 fn a_sliver_is_pruned_where_that_costs_next_to_nothing() {
     let fleet = three_regions();
     let mut inputs = Inputs::from_fleet(&fleet);
-    // Beyond 90/s the next request costs 3,900 ms more at e1: a's last hundredth would go far away, a's last tenth does.
+    // Beyond 90/s the next request costs 3,900 ms more at e1: a's last hundredth would go far away,
+    // a's last tenth does.
     for (demand, engines) in [(90.01, 1), (90.1, 2)] {
         inputs.demand_rps[0][0] = demand;
         let plan = planned(&fleet, &inputs);

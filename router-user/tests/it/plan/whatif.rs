@@ -1,4 +1,5 @@
-//! What-if: changes as they are written, what they do, and the messages for those that cannot be made.
+//! What-if: changes as they are written, what they do, and the messages for those that cannot be
+//! made.
 
 use router_user::plan::decide::whatif::{Change, compare};
 use router_user::plan::{Inputs, plan};

@@ -1,4 +1,5 @@
-//! The controller dies, then an engine: a data plane goes by the weights that were made for that loss beforehand.
+//! The controller dies, then an engine: a data plane goes by the weights that were made for that
+//! loss beforehand.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -11,13 +12,15 @@ use super::process::Process;
 use super::run;
 use crate::proxy::world::{Client, Engine, answer};
 
-/// Requests by which shares are measured: four standard deviations of a share are then below the bound.
+/// Requests by which shares are measured: four standard deviations of a share are then below the
+/// bound.
 const REQUESTS: usize = 20_000;
 /// How far a share of the traffic may be from its weight.
 const POINTS: f64 = 0.015;
 const DEMAND_RPS: f64 = 64.0;
 
-/// Two small engines nearby and a large one far away. If one of the small ones is lost, the other cannot take all of it.
+/// Two small engines nearby and a large one far away. If one of the small ones is lost, the other
+/// cannot take all of it.
 fn config(engines: &[SocketAddr], url: &str) -> String {
     let engine = |(at, address): (usize, &SocketAddr)| {
         let (region, profile) = [("near", "small"), ("near", "small"), ("far", "large")][at];

@@ -21,7 +21,8 @@ async fn controller(folder: &std::path::Path) -> (ControllerHandle, HttpStore) {
     let example = include_str!("../../../../examples/three-regions.toml");
     let mut config = config::parse(&format!("{example}{CANARY}")).expect("legal");
     config.store.dir = folder.join("snapshots");
-    // Nothing listens where the engines are said to be; their health must not make plans of its own.
+    // Nothing listens where the engines are said to be; their health must not make plans of its
+    // own.
     config.control.health_period = Duration::from_secs(3_600);
     config.control.scrape_period = None;
     let controller = Controller::start(Arc::new(config), Clock::start(), None).expect("started");
@@ -40,10 +41,12 @@ const SETTLED: Duration = Duration::from_secs(600);
 /// How often answers are reported during a trial.
 const ANSWERS_PERIOD: Duration = Duration::from_millis(600);
 
-/// Demand of clusters b and c that wants other weights than the configured one, in requests a minute.
+/// Demand of clusters b and c that wants other weights than the configured one, in requests a
+/// minute.
 const DEMAND: [(&str, u64); 2] = [("b", 7_200), ("c", 100)];
 
-/// What a data plane of a cluster reports of a window: its share of `per_minute` arrivals, and how long each of a hundred answers took.
+/// What a data plane of a cluster reports of a window: its share of `per_minute` arrivals, and how
+/// long each of a hundred answers took.
 fn report((cluster, per_minute): (&str, u64), window: Duration, generation: u64, mean_ms: f64) -> DemandReport {
     let engine = EngineReport {
         engine: "e2".to_owned(),
@@ -62,8 +65,8 @@ fn report((cluster, per_minute): (&str, u64), window: Duration, generation: u64,
     }
 }
 
-/// A plan goes on trial after demand has changed; its answers take `after_ms` where answers took a second before. Returns the snapshots
-/// before, during and after the trial.
+/// A plan goes on trial after demand has changed; its answers take `after_ms` where answers took a
+/// second before. Returns the snapshots before, during and after the trial.
 async fn trial(store: &HttpStore, after_ms: f64) -> [Arc<Snapshot>; 3] {
     let before = store.newer_than(Held::default()).await.expect("answered").expect("there is one");
     assert!(before.audience.is_empty(), "the first one is for all");
@@ -195,7 +198,8 @@ fn data_planes_of_other_clusters_pass_over_a_trial_in_every_store() {
         for plane in others.iter().chain(&canaries) {
             plane.until("it follows", is_published).await;
         }
-        // Data planes without traffic report that demand falls, and sooner or later a plan is on trial.
+        // Data planes without traffic report that demand falls, and sooner or later a plan is on
+        // trial.
         let on_trial = |status: &StatusView| status.control.as_ref().is_some_and(|control| control.trial.is_some());
         let trial = control.until("a trial", on_trial).await.generation.expect("published");
         for plane in &others {

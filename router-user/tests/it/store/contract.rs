@@ -1,5 +1,5 @@
-//! What every store promises its readers, asked of the directory and of etcd. A controller chooses its numbers itself; its endpoint has
-//! tests of its own.
+//! What every store promises its readers, asked of the directory and of etcd. A controller chooses
+//! its numbers itself; its endpoint has tests of its own.
 
 use std::time::Duration;
 

@@ -14,7 +14,8 @@ use super::{PATIENCE, run};
 async fn controller(folder: &std::path::Path) -> (ControllerHandle, HttpStore) {
     let mut config = config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
     config.store.dir = folder.join("snapshots");
-    // Nothing listens where the engines are said to be; their health must not make plans of its own.
+    // Nothing listens where the engines are said to be; their health must not make plans of its
+    // own.
     config.control.health_period = Duration::from_secs(3_600);
     let controller = Controller::start(Arc::new(config), Clock::start(), None).expect("started");
     let address = control::serve(controller.clone(), "127.0.0.1:0".parse().expect("legal")).await.expect("served");

@@ -31,7 +31,8 @@ fn one_leads_and_its_epoch_is_above_all_before() {
             panic!("two leaders");
         };
         assert_eq!(leader, "one");
-        // It hears of it when the leader resigns, long before it would ask by itself, and of the generations that others hold.
+        // It hears of it when the leader resigns, long before it would ask by itself, and of the
+        // generations that others hold.
         let waiting = two.clone();
         let vacancy = tokio::task::spawn_local(async move { waiting.vacancy(revision, NEVER).await });
         one.resign(&first).await.expect("resigned");
@@ -122,7 +123,8 @@ fn an_etcd_that_dies_hangs_or_compacts_costs_errors_and_nothing_else() {
         store.publish(&term, &snapshot(generation, 0)).await.expect("published");
         let held = Held::of(&store.newest().await.expect("readable").expect("there"));
 
-        // Hung: every call ends by itself, and a publish that was cut off never overtakes a later one.
+        // Hung: every call ends by itself, and a publish that was cut off never overtakes a later
+        // one.
         etcd.freeze(true);
         generation = Generation::after(generation, term.epoch).expect("a number");
         let cut_off = snapshot(generation, 0);
@@ -138,7 +140,8 @@ fn an_etcd_that_dies_hangs_or_compacts_costs_errors_and_nothing_else() {
         let newest = store.newest().await.expect("readable").expect("there");
         assert_eq!(Generation(newest.generation), generation);
 
-        // Compacted below what is watched: an election that waits asks anew instead of waiting for ever.
+        // Compacted below what is watched: an election that waits asks anew instead of waiting for
+        // ever.
         let mut raw = etcd.raw().await;
         let revision = raw.get("/test/head", None).await.expect("answered").header().expect("a header").revision();
         raw.compact(revision, Some(CompactionOptions::new().with_physical())).await.expect("compacted");

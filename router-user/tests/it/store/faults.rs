@@ -1,5 +1,6 @@
-//! What goes wrong around running processes: an etcd that is not there yet, slow, compacted or empty, or that dies in the middle of a
-//! publish; a disk that is full; a controller that stays dead.
+//! What goes wrong around running processes: an etcd that is not there yet, slow, compacted or
+//! empty, or that dies in the middle of a publish; a disk that is full; a controller that stays
+//! dead.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ fn leads(status: &StatusView) -> bool {
     status.control.as_ref().is_some_and(|control| control.stands_by.is_none() && control.plans > 0)
 }
 
-/// What a new data plane reports of a cluster that has more demand than all engines can take: one more reason to publish each time.
+/// What a new data plane reports of a cluster that has more demand than all engines can take: one
+/// more reason to publish each time.
 fn report() -> DemandReport {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     DemandReport {

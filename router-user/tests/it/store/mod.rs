@@ -33,7 +33,8 @@ pub(crate) fn run(test: impl AsyncFnOnce()) {
     tokio::task::LocalSet::new().block_on(&runtime, test());
 }
 
-/// A sealed snapshot of the example fleet whose content tells its number; `padding` makes it larger.
+/// A sealed snapshot of the example fleet whose content tells its number; `padding` makes it
+/// larger.
 pub(crate) fn snapshot(generation: Generation, padding: usize) -> Snapshot {
     let config = config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
     let reason = format!("{generation} {}", "x".repeat(padding));
@@ -50,7 +51,8 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts one and waits until it answers. There is no skipping: a machine without etcd-server is not set up.
+    /// Starts one and waits until it answers. There is no skipping: a machine without etcd-server
+    /// is not set up.
     pub(crate) fn start() -> Self {
         let mut etcd = Self::absent();
         etcd.restart();

@@ -23,7 +23,8 @@ fn status_reports_and_pins_are_answered_while_a_plan_takes_five_seconds() {
         let mut config = config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
         config.store.dir = folder.path().join("snapshots");
         config.control.period = Duration::from_millis(100);
-        // Nothing listens where the engines are said to be; their health must not make plans of its own.
+        // Nothing listens where the engines are said to be; their health must not make plans of its
+        // own.
         config.control.health_period = Duration::from_secs(3_600);
         config.control.scrape_period = None;
         let (clock, begun, ended) = (Clock::start(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

@@ -1,4 +1,5 @@
-//! A controller that starts where another one, or itself in an earlier process, has published before: what it plans with.
+//! A controller that starts where another one, or itself in an earlier process, has published
+//! before: what it plans with.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ async fn controller(folder: &Path, source: &str, etcd: Option<&Etcd>) -> Control
     config.store.dir = folder.to_owned();
     config.store.lease = Duration::from_secs(2);
     config.control.period = Duration::from_millis(100);
-    // Nothing listens where the engines are said to be; their health must not make plans of its own.
+    // Nothing listens where the engines are said to be; their health must not make plans of its
+    // own.
     config.control.health_period = Duration::from_secs(3_600);
     config.control.scrape_period = None;
     let store = match etcd {

@@ -1,4 +1,5 @@
-//! Two controllers on one etcd, in one process: what the one that stands by knows, refuses and takes over.
+//! Two controllers on one etcd, in one process: what the one that stands by knows, refuses and
+//! takes over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,8 @@ async fn controller(etcd: &Etcd, folder: &std::path::Path) -> ControllerHandle {
     config.store.dir = folder.to_owned();
     config.store.lease = Duration::from_secs(2);
     config.control.period = Duration::from_millis(100);
-    // Nothing listens where the engines are said to be; their health must not make plans of its own.
+    // Nothing listens where the engines are said to be; their health must not make plans of its
+    // own.
     config.control.health_period = Duration::from_secs(3_600);
     Controller::start(Arc::new(config), Clock::start(), Some(etcd.store().await)).expect("started")
 }

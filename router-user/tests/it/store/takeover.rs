@@ -1,7 +1,8 @@
-//! Two controllers on one etcd. The one that leads is killed with SIGKILL in the middle of publishing, again and again.
+//! Two controllers on one etcd. The one that leads is killed with SIGKILL in the middle of
+//! publishing, again and again.
 //!
-//! `ILB_TAKEOVERS=100 cargo test --release --workspace takeover -- --nocapture` does it a hundred times; by default it is a few, as each takes
-//! as long as a lease.
+//! `ILB_TAKEOVERS=100 cargo test --release --workspace takeover -- --nocapture` does it a hundred
+//! times; by default it is a few, as each takes as long as a lease.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -25,7 +26,8 @@ const LEASE: Duration = Duration::from_secs(2);
 /// Readers that check everything that can be seen.
 const READERS: usize = 3;
 
-/// The example fleet, planned ten times a second, with tags that make a snapshot two pieces long: publishing takes long enough to die in.
+/// The example fleet, planned ten times a second, with tags that make a snapshot two pieces long:
+/// publishing takes long enough to die in.
 fn config(store: &str) -> String {
     let example = include_str!("../../../../examples/three-regions.toml");
     let padded = example.replacen("name = \"e1\"", "name = \"e1\"\ntags = { note = \"PADDING\" }", 1);
@@ -92,7 +94,8 @@ fn check_disk(plane: &Process, seen: &Seen) -> usize {
     kept.len()
 }
 
-/// An operator who cannot decide, so that there is always a reason to publish: whichever controller leads takes the weights.
+/// An operator who cannot decide, so that there is always a reason to publish: whichever controller
+/// leads takes the weights.
 async fn pin(sockets: Vec<PathBuf>) {
     for turn in 0_u32.. {
         let share = if turn.is_multiple_of(2) { 0.6 } else { 0.7 };
@@ -113,7 +116,8 @@ async fn leader(raw: &etcd_client::Client) -> Option<u32> {
     Some(name.split_once("(process ")?.1.trim_end_matches(')').parse().expect("a process"))
 }
 
-/// Etcd goes away and comes back: the data plane keeps what it has, then follows whoever leads next.
+/// Etcd goes away and comes back: the data plane keeps what it has, then follows whoever leads
+/// next.
 async fn outlives_etcd(mut etcd: Etcd, socket: &Path, controllers: Vec<PathBuf>) {
     let clock = Clock::start();
     let status = async || AdminClient::new(socket).status().await.expect("the data plane answers");
@@ -175,7 +179,8 @@ fn followers_take_over_from_leaders_that_die_in_the_middle_of_publishing() {
                 };
                 controller.until("it leads or stands by", takes_part).await;
             }
-            // A piece of a snapshot shows: its head is not there yet. Some leaders may finish one or two first.
+            // A piece of a snapshot shows: its head is not there yet. Some leaders may finish one
+            // or two first.
             let mut spared = round % 3;
             let mut watch =
                 raw.watch_client().watch("/test/snapshots/", Some(WatchOptions::new().with_prefix())).await.expect("watched");

@@ -15,7 +15,8 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Reports `count` requests in two seconds from cluster `b`, over and over from `from` to `to`. They differ by one, as counts do.
+/// Reports `count` requests in two seconds from cluster `b`, over and over from `from` to `to`.
+/// They differ by one, as counts do.
 fn report(demand: &mut DemandEstimate, instance: &str, count: u64, from: u64, to: u64) {
     for now in (from..to).step_by(2) {
         demand.report(at(now), B, instance, 2_000, &[count + now / 2 % 2]).expect("legal");
@@ -217,7 +218,8 @@ fn bursts_do_not_move_the_demand_and_are_measured() {
     assert!((60.0..250.0).contains(&index), "{index}");
 }
 
-/// From 0 to 32 requests/s at once, which stays: what is planned with comes closer, or stays where it is but for noise.
+/// From 0 to 32 requests/s at once, which stays: what is planned with comes closer, or stays where
+/// it is but for noise.
 #[test]
 fn an_estimate_does_not_fall_away_from_a_rate_that_stands_still() {
     for seed in 0..20_u64 {

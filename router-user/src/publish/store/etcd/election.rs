@@ -9,9 +9,10 @@ use super::store::{EtcdStore, Head, NO_HEAD, after_all, ended, failed, within};
 use crate::publish::Generation;
 use crate::publish::store::StoreError;
 
-/// Share of a lease after which a leader that shows no sign of life is deposed. What is left of the lease is for the election, so that
-/// another controller leads before it is over. etcd's own expiry would be too late: it grants whole seconds, and no fewer than one and a
-/// half election timeouts, and looks for what has expired twice a second.
+/// Share of a lease after which a leader that shows no sign of life is deposed. What is left of the
+/// lease is for the election, so that another controller leads before it is over. etcd's own expiry
+/// would be too late: it grants whole seconds, and no fewer than one and a half election timeouts,
+/// and looks for what has expired twice a second.
 const SILENCE_FRAC: f64 = 0.6;
 
 /// How long a leader with a lease of `length` may be silent.
@@ -49,8 +50,8 @@ pub enum Election {
 }
 
 impl EtcdStore {
-    /// Stands for election once, as `name`, with a lease of `length`. The epoch of a term is above every earlier leader's, above
-    /// the newest snapshot's, and above that of `seen`.
+    /// Stands for election once, as `name`, with a lease of `length`. The epoch of a term is above
+    /// every earlier leader's, above the newest snapshot's, and above that of `seen`.
     ///
     /// Errors: etcd does not answer, or is out of epochs.
     pub async fn campaign(&self, name: &str, length: Duration, seen: Generation) -> Result<Election, StoreError> {
@@ -87,7 +88,8 @@ impl EtcdStore {
             unchanged("epoch", &epoch),
             unchanged("head", &head),
         ];
-        // What the last leader had begun and not finished is above the head, and would only be in the way.
+        // What the last leader had begun and not finished is above the head, and would only be in
+        // the way.
         let unfinished = DeleteOptions::new().with_range(after_all(&self.key("snapshots/")));
         let mut then = vec![
             TxnOp::put(self.key("leader"), name, Some(PutOptions::new().with_lease(lease))),
@@ -110,8 +112,9 @@ impl EtcdStore {
         Ok(Election::Lost { leader: "another controller".to_owned(), revision })
     }
 
-    /// Waits until the leader seen at `revision`, whose lease is of `length`, is gone. A leader that is silent is deposed; should it live
-    /// after all, etcd refuses whatever it writes from then on.
+    /// Waits until the leader seen at `revision`, whose lease is of `length`, is gone. A leader
+    /// that is silent is deposed; should it live after all, etcd refuses whatever it writes from
+    /// then on.
     ///
     /// Errors: etcd does not answer, or has compacted that revision.
     pub async fn vacancy(&self, revision: i64, length: Duration) -> Result<(), StoreError> {
@@ -133,7 +136,8 @@ impl EtcdStore {
         }
     }
 
-    /// Ends the term of a leader that has shown no sign of life since revision `last`. A sign that was only late to arrive here keeps it.
+    /// Ends the term of a leader that has shown no sign of life since revision `last`. A sign that
+    /// was only late to arrive here keeps it.
     async fn depose(&self, last: i64) -> Result<(), StoreError> {
         let unchanged = Compare::mod_revision(self.key("leader"), CompareOp::Less, last + 1);
         let delete = TxnOp::delete(self.key("leader"), None);
@@ -149,7 +153,8 @@ impl EtcdStore {
         Ok(!answer.kvs().is_empty())
     }
 
-    /// Prolongs the lease of a term, which is of `length`, and shows those who stand by that its leader lives. `None` when the term is over.
+    /// Prolongs the lease of a term, which is of `length`, and shows those who stand by that its
+    /// leader lives. `None` when the term is over.
     ///
     /// Errors: etcd does not answer; the term is as good as it was.
     pub async fn prolong(&self, term: &Term, length: Duration) -> Result<Option<Term>, StoreError> {
@@ -174,7 +179,8 @@ impl EtcdStore {
         }
     }
 
-    /// Opens a new epoch within a term, above that of `seen`: somebody holds a generation that etcd has forgotten.
+    /// Opens a new epoch within a term, above that of `seen`: somebody holds a generation that etcd
+    /// has forgotten.
     ///
     /// Errors: etcd does not answer, or another controller leads.
     pub async fn raise(&self, term: &Term, seen: Generation) -> Result<Term, StoreError> {
@@ -192,7 +198,8 @@ impl EtcdStore {
 
     /// Carries out what only the leader of `term` may do, if `when` holds.
     ///
-    /// Errors: etcd does not answer (the outcome is unknown then), or `term` is over or `when` does not hold (nothing was done).
+    /// Errors: etcd does not answer (the outcome is unknown then), or `term` is over or `when` does
+    /// not hold (nothing was done).
     pub(super) async fn guarded(
         &self,
         term: &Term,

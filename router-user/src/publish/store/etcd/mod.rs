@@ -4,16 +4,17 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `head` | the newest generation in 16 hexadecimal digits, and how many pieces its snapshot has |
-//! | `snapshots/GENERATION/PIECE` | a piece of a snapshot's JSON, which may be larger than etcd takes at once |
-//! | `leader` | the name of the controller that leads, bound to its lease; written again as a sign of life |
+//! | `head` | the newest generation in 16 hexadecimal digits, and its snapshot's number of pieces |
+//! | `snapshots/GENERATION/PIECE` | a piece of a snapshot's JSON, small enough for one etcd write |
+//! | `leader` | the controller that leads, bound to its lease; renewed as a sign of life |
 //! | `epoch` | the epoch of the last leader, which only grows |
 //! | `reports/CLUSTER/INSTANCE` | the last demand report of a data plane, bound to its lease |
 //! | `pins` | weights set by hand, so that the next leader respects them too |
 //!
-//! Pieces are written first and the head last, so a reader that goes by the head never meets half a snapshot, and its digest is checked
-//! besides. Whatever a leader writes is a transaction that holds only while its own election key exists, and the head is
-//! replaced only by a greater one: a leader that was deposed without noticing changes nothing, however late its requests arrive.
+//! Pieces are written first and the head last, so a reader that goes by the head never meets half a
+//! snapshot, and its digest is checked besides. Whatever a leader writes is a transaction that
+//! holds only while its own election key exists, and the head is replaced only by a greater one: a
+//! leader that was deposed without noticing changes nothing, however late its requests arrive.
 
 mod election;
 mod publish;

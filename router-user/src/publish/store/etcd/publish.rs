@@ -10,15 +10,16 @@ use crate::publish::store::StoreError;
 
 /// Largest piece of a snapshot. etcd refuses requests above 1.5 MiB unless it is told otherwise.
 const PIECE: usize = 1 << 20;
-/// Generations kept in etcd: readers that are slow, and a look at what changed last. Each controller and data plane keeps more on its
-/// own disk, while etcd holds everything in memory.
+/// Generations kept in etcd: readers that are slow, and a look at what changed last. Each
+/// controller and data plane keeps more on its own disk, while etcd holds everything in memory.
 const KEPT: usize = 8;
 
 impl EtcdStore {
     /// Publishes a sealed snapshot as the leader of `term`: pieces first, then the head.
     ///
-    /// Errors: another controller leads, or the head is not below this snapshot's generation: nothing was published. Or etcd does not
-    /// answer: then it may have been published or not, and this generation must not be used again for anything else.
+    /// Errors: another controller leads, or the head is not below this snapshot's generation:
+    /// nothing was published. Or etcd does not answer: then it may have been published or not, and
+    /// this generation must not be used again for anything else.
     pub async fn publish(&self, term: &Term, snapshot: &Snapshot) -> Result<(), StoreError> {
         let generation = Generation(snapshot.generation);
         let json = snapshot.to_json();

@@ -1,4 +1,5 @@
-//! Demand reports: each data plane puts its last one under its own key, and every controller watches them all.
+//! Demand reports: each data plane puts its last one under its own key, and every controller
+//! watches them all.
 
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ impl Reports {
         loop {
             let start = self.store.key("reports/");
             let Some(watch) = &mut self.watch else {
-                // Of what was missed, the last report of each data plane is there; the ones before it are lost, which an
-                // estimate of a rate bears.
+                // Of what was missed, the last report of each data plane is there; the ones before
+                // it are lost, which an estimate of a rate bears.
                 let options = GetOptions::new().with_range(after_all(&start)).with_limit(PAGE);
                 let mut answer = within("list reports", self.store.client.kv_client().get(start.clone(), Some(options))).await?;
                 let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);

@@ -11,16 +11,18 @@ use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{Held, Store, StoreError};
 
-/// Longest wait for one answer. An etcd that is slower than this is as good as gone; everything is asked again later.
+/// Longest wait for one answer. An etcd that is slower than this is as good as gone; everything is
+/// asked again later.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Pings tell a connection that hangs from one that is quiet. etcd closes connections that ping more often than every 5 s, or while
-/// nothing is asked.
+/// Pings tell a connection that hangs from one that is quiet. etcd closes connections that ping
+/// more often than every 5 s, or while nothing is asked.
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// Keys per page of a listing: the names of this many fit one answer with room to spare.
 pub(super) const PAGE: i64 = 1_000;
 /// How often a snapshot is looked for anew when it was replaced and forgotten while it was read.
 const READS: usize = 3;
-/// The value of the head before anything was published. A head must exist, since etcd compares no value with a missing one.
+/// The value of the head before anything was published. A head must exist, since etcd compares no
+/// value with a missing one.
 pub(super) const NO_HEAD: &str = "0000000000000000 0";
 
 /// A prefix in an etcd. Cheap to clone: all clones share the connections.
@@ -40,7 +42,8 @@ pub(super) struct Head {
 }
 
 impl EtcdStore {
-    /// A store under `prefix` of the etcd at `addresses`. Connections are made when they are first needed, and again when they break.
+    /// A store under `prefix` of the etcd at `addresses`. Connections are made when they are first
+    /// needed, and again when they break.
     ///
     /// Errors: an address is none.
     pub async fn connect(addresses: &[String], prefix: &str) -> Result<Self, StoreError> {
@@ -153,7 +156,8 @@ impl Store for EtcdStore {
     async fn newer_than(&self, held: Held) -> Result<Option<Arc<Snapshot>>, StoreError> {
         let give_up = tokio::time::Instant::now() + LONG_POLL;
         let mut reads = 0;
-        // Nothing is kept from one call to the next: a watch that was compacted away or a connection that was lost costs one error.
+        // Nothing is kept from one call to the next: a watch that was compacted away or a
+        // connection that was lost costs one error.
         let (mut head, mut revision) = self.head().await?;
         loop {
             if head.generation <= held.generation {
