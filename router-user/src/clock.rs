@@ -27,5 +27,5 @@ pub fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A monotonic time, in ms since the worker started.
+/// A monotonic time, in ms since the data plane started.
 pub type Millis = u64;

@@ -151,6 +151,7 @@ impl Drop for BodyRoom {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
 
     struct Bench {
         timers: Rc<Timers>,
@@ -159,7 +160,7 @@ mod tests {
 
     impl Bench {
         fn new(max: usize) -> Self {
-            Self { timers: Rc::new(Timers::new()), pool: Rc::new(BodyPool::new(max)) }
+            Self { timers: Rc::new(Timers::new(Clock::start())), pool: Rc::new(BodyPool::new(max)) }
         }
 
         fn body(&self) -> (BodyRoom, Deadline) {

@@ -34,11 +34,13 @@ struct Entry {
 const NEVER: Millis = Millis::MAX;
 
 impl Timers {
-    pub(super) fn new() -> Self {
-        Self { clock: Clock::start(), coarse: Cell::new(0), entries: RefCell::default(), free: RefCell::default() }
+    /// Timers on the clock of the data plane.
+    pub(super) fn new(clock: Clock) -> Self {
+        let coarse = Cell::new(clock.now().as_millis() as Millis);
+        Self { clock, coarse, entries: RefCell::default(), free: RefCell::default() }
     }
 
-    /// Time since the worker started.
+    /// Time since the data plane started.
     pub(super) fn elapsed(&self) -> Duration {
         self.clock.now()
     }
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_longest_idle_wait_is_ended_first_and_others_never() {
-        let timers = Rc::new(Timers::new());
+        let timers = Rc::new(Timers::new(Clock::start()));
         let deadlines: Vec<Deadline> = (0..4).map(|_| timers.deadline()).collect();
         for (number, deadline) in deadlines.iter().enumerate() {
             timers.pretend(100 - 10 * number as Millis);

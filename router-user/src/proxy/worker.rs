@@ -89,7 +89,7 @@ pub(super) fn run<D: Driver>(
     serve: impl Serve<D::Stream>,
 ) -> io::Result<()> {
     driver.run(async move {
-        let timers = Rc::new(Timers::new());
+        let timers = Rc::new(Timers::new(plane.clock));
         let worker = Rc::new(Worker::<D::Stream> {
             stats: plane.join(),
             budget: RefCell::new(RetryBudget::new(timers.now())),

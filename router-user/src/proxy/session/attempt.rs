@@ -43,7 +43,7 @@ pub(super) struct Answer<S: Stream> {
     /// The first step after the head and the bytes that were held back.
     pub(super) step: Step,
     pub(super) before: Before,
-    /// When sending of the request began, since the worker's start.
+    /// When sending of the request began, since the data plane started.
     pub(super) sent_at: Duration,
     pub(super) upload: Upload,
     /// The engine's connection has ended.

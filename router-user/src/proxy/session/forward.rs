@@ -33,7 +33,7 @@ pub(super) struct Forward<'a, 'w, S: Stream> {
     events: EventCounter,
     gaps: EventGaps,
     reader: ReaderWatch,
-    /// When sending of the request began, since the worker's start.
+    /// When sending of the request began, since the data plane started.
     sent_at: Duration,
     /// The client's connection closes after the answer.
     closes: bool,
