@@ -1,6 +1,6 @@
 //! `ilb-bench plan`: how fast and how calm the planner is, on a synthetic fleet that lives on.
 //!
-//! Each tick takes measured demand and distances with noise, plans from the weights in force,
+//! Each tick takes measured demand and distances with noise, plans from the current weights,
 //! checks the certificate, accounts for every weight, and publishes only what the production rule
 //! publishes. Then the largest region is lost. Times are wall-clock times of all of that; the
 //! machine and its load belong beside every figure.
@@ -117,10 +117,10 @@ pub fn measure(args: &Args) -> Result<Report> {
             let noisy = Inputs { rtt_ms: measured, ..inputs.clone() };
             let best = plain.follow(&world, &noisy, false)?;
             let truth = Inputs { rtt_ms: world.fleet.rtt_ms.clone(), ..inputs.clone() };
-            let held_ms = evaluate(&world.fleet, &truth, calm.held.as_deref().unwrap_or_default()).mean_ms;
+            let current_ms = evaluate(&world.fleet, &truth, calm.current.as_deref().unwrap_or_default()).mean_ms;
             report.add_plain(
                 plain.last_moved,
-                held_ms / evaluate(&world.fleet, &truth, &best.weights()).mean_ms - 1.0,
+                current_ms / evaluate(&world.fleet, &truth, &best.weights()).mean_ms - 1.0,
                 tick == 0,
             );
         }
@@ -144,7 +144,7 @@ pub fn measure(args: &Args) -> Result<Report> {
 /// One policy that plans tick by tick, and what its weights do.
 struct Follower {
     optimiser: Optimiser,
-    held: Option<Vec<RouteWeights>>,
+    current: Option<Vec<RouteWeights>>,
     last_ms: f64,
     last_moved: f64,
     has_published: bool,
@@ -158,7 +158,7 @@ impl Follower {
     fn new() -> Self {
         Self {
             optimiser: Optimiser::new(BUDGET),
-            held: None,
+            current: None,
             last_ms: 0.0,
             last_moved: 0.0,
             has_published: false,
@@ -171,10 +171,10 @@ impl Follower {
     /// Plans one tick: calmly as in production, or as a plain program that takes every plan.
     fn follow(&mut self, world: &World, inputs: &Inputs, is_calm: bool) -> Result<Plan> {
         let started = clock::now();
-        let held = self.held.as_deref().filter(|_| is_calm);
-        let plan = self.optimiser.plan(&world.fleet, inputs, held)?;
+        let current = self.current.as_deref().filter(|_| is_calm);
+        let plan = self.optimiser.plan(&world.fleet, inputs, current)?;
         self.unexplained = weights::unexplained(&world.fleet, inputs, &plan, LEAST_WEIGHT);
-        let decision = decide(&world.fleet, inputs, held, &plan);
+        let decision = decide(&world.fleet, inputs, current, &plan);
         let published = if is_calm { decision.publishes(&plan) } else { Some(Cow::Borrowed(&plan)) };
         self.has_published = published.is_some();
         self.last_ms = started.elapsed().as_secs_f64() * 1e3;
@@ -182,11 +182,11 @@ impl Follower {
         let mut turns = HashMap::new();
         if let Some(published) = published {
             let weights = published.weights();
-            if let Some(before) = &self.held {
+            if let Some(before) = &self.current {
                 self.last_moved = moved_frac(inputs, before, &weights);
                 turns = changes(before, &weights);
             }
-            self.held = Some(weights);
+            self.current = Some(weights);
         }
         let back = |(key, up): (&_, &bool)| self.turns.iter().any(|before| before.get(key).is_some_and(|other| other != up));
         self.reversals += turns.iter().filter(|&(key, up)| back((key, up))).count() as u32;

@@ -32,7 +32,7 @@ const SUM: f64 = 1e-6;
 #[derive(Debug)]
 pub(super) struct Judged<'a> {
     pub(super) inputs: &'a Inputs,
-    pub(super) held: Option<&'a [RouteWeights]>,
+    pub(super) current: Option<&'a [RouteWeights]>,
     pub(super) plan: &'a Plan,
     pub(super) decision: &'a Decision,
 }
@@ -56,7 +56,7 @@ pub(super) struct Checker {
     /// Largest load by capacity that an engine could have had while some data planes still followed
     /// the weights before.
     pub(super) mixed_max: f64,
-    pub(super) suspicions: Vec<String>,
+    pub(super) anomalies: Vec<String>,
 }
 
 impl Checker {
@@ -76,7 +76,7 @@ impl Checker {
             published: 0,
             gap_max: 0.0,
             mixed_max: 0.0,
-            suspicions: Vec::new(),
+            anomalies: Vec::new(),
         }
     }
 
@@ -85,11 +85,11 @@ impl Checker {
         anyhow::anyhow!("second {at_s}: {error:#}; replay: {}", self.replay)
     }
 
-    pub(super) fn note_suspicions(&mut self, suspicions: &[Anomaly]) {
-        for Anomaly { subject, finding } in suspicions {
-            let text = format!("{subject}: {finding}");
-            if !self.suspicions.contains(&text) {
-                self.suspicions.push(text);
+    pub(super) fn note_anomalies(&mut self, anomalies: &[Anomaly]) {
+        for Anomaly { subject, detail } in anomalies {
+            let text = format!("{subject}: {detail}");
+            if !self.anomalies.contains(&text) {
+                self.anomalies.push(text);
             }
         }
     }
@@ -99,7 +99,7 @@ impl Checker {
     ///
     /// Errors: what is wrong with it.
     pub(super) fn plan(&mut self, now: Duration, judged: &Judged<'_>, snapshot: Option<&Snapshot>) -> Result<f64> {
-        let Judged { inputs, held, plan, decision } = *judged;
+        let Judged { inputs, current, plan, decision } = *judged;
         self.plans += 1;
         self.gap_max = self.gap_max.max(plan.certificate.gap_frac);
         self.sheds = plan.routes.iter().any(|route| route.shed_rps > 0.0);
@@ -121,20 +121,21 @@ impl Checker {
         snapshot.validate()?;
         ensure!(snapshot.generation > self.generation, "generation {} after {}", snapshot.generation, self.generation);
         self.generation = snapshot.generation;
-        let published = build::held_weights(&self.fleet, snapshot);
+        let published = build::current_weights(&self.fleet, snapshot);
         let published = published.ok_or_else(|| anyhow::anyhow!("the snapshot is of another fleet"))?;
         verify::legal(&self.fleet, inputs, &published)?;
-        let Some(held) = held else { return Ok(0.0) };
-        self.note_mixed(inputs, held, &published);
-        let moved = moved_frac(inputs, held, &published);
-        let is_bound = verify::legal(&self.fleet, inputs, held).is_ok() && !self.sheds && held.iter().all(|r| r.shed_frac == 0.0);
+        let Some(current) = current else { return Ok(0.0) };
+        self.note_mixed(inputs, current, &published);
+        let moved = moved_frac(inputs, current, &published);
+        let is_bound =
+            verify::legal(&self.fleet, inputs, current).is_ok() && !self.sheds && current.iter().all(|r| r.shed_frac == 0.0);
         let limit = inputs.move_limit_frac + SLIVERS_FRAC;
         ensure!(!is_bound || moved <= limit, "moves {moved} of the demand, wanted at most {limit}");
         Ok(moved)
     }
 
     /// What an engine gets at worst while each data plane follows the old or the new weights.
-    fn note_mixed(&mut self, inputs: &Inputs, held: &[RouteWeights], new: &[RouteWeights]) {
+    fn note_mixed(&mut self, inputs: &Inputs, current: &[RouteWeights], new: &[RouteWeights]) {
         let mut load = vec![0.0; self.fleet.engines.len()];
         for cluster in self.fleet.cluster_ids() {
             let of = |weights: &[RouteWeights]| {
@@ -146,7 +147,7 @@ impl Checker {
                 }
                 load
             };
-            let most = of(held).into_iter().zip(of(new)).map(|(old, new)| old.max(new));
+            let most = of(current).into_iter().zip(of(new)).map(|(old, new)| old.max(new));
             load.iter_mut().zip(most).for_each(|(load, most)| *load += most);
         }
         for engine in self.fleet.engine_ids().filter(|engine| inputs.ready[engine.index()] > 0) {

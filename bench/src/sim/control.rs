@@ -101,7 +101,7 @@ impl Controller {
         if self.policy != Policy::Optimiser {
             return self.follow_policy(now, checker);
         }
-        let on_tick = self.canary.on_tick(now, fleet, self.in_force().as_deref());
+        let on_tick = self.canary.on_tick(now, fleet, self.current_snapshot().as_deref());
         let ended = match on_tick {
             Action::Publish(content) => Some(content),
             Action::TakeBack { reason } => self.last_for_all.as_deref().map(|last| Snapshot { reason, ..last.clone() }),
@@ -110,23 +110,23 @@ impl Controller {
         if let Some(content) = ended {
             self.publish(now, content)?;
         }
-        let held = self.published.as_ref().map(|published| published.weights.clone());
-        let (inputs, suspicions) = self.measured.inputs(now, Vec::new(), held.as_deref());
-        checker.note_suspicions(&suspicions);
-        let plan = self.planning.plan(fleet, &inputs, held.as_deref())?;
-        let Conclusion { decision, published, .. } = conclude(fleet, &inputs, held.as_deref(), &plan);
-        let judged = Judged { inputs: &inputs, held: held.as_deref(), plan: &plan, decision: &decision };
+        let current = self.published.as_ref().map(|published| published.weights.clone());
+        let (inputs, anomalies) = self.measured.inputs(now, Vec::new(), current.as_deref());
+        checker.note_anomalies(&anomalies);
+        let plan = self.planning.plan(fleet, &inputs, current.as_deref())?;
+        let Conclusion { decision, published, .. } = conclude(fleet, &inputs, current.as_deref(), &plan);
+        let judged = Judged { inputs: &inputs, current: current.as_deref(), plan: &plan, decision: &decision };
         let Some((plan, content)) = published else {
             checker.plan(now, &judged, None)?;
             return Ok(Step::default());
         };
         // What is published may go only part of the way to the plan.
-        let (weights, in_force) = (plan.weights(), self.in_force());
+        let (weights, snapshot_before) = (plan.weights(), self.current_snapshot());
         let next = NextPlan {
             fleet,
             inputs: &inputs,
-            held: in_force.as_ref(),
-            held_weights: held.as_deref(),
+            current: snapshot_before.as_ref(),
+            current_weights: current.as_deref(),
             weights: &weights,
             content: &content,
             is_urgent: matches!(decision, Decision::Publish(PublishReason::First | PublishReason::Illegal(_))),
@@ -138,24 +138,25 @@ impl Controller {
                 return Ok(Step::default());
             }
         };
-        let alternates = build::alternates(&failover_weights(fleet, &inputs, &weights));
-        let snapshot = self.publish(now, Snapshot { alternates, ..content })?;
+        let failovers = build::failovers(&failover_weights(fleet, &inputs, &weights));
+        let snapshot = self.publish(now, Snapshot { failovers, ..content })?;
         let moved_frac = checker.plan(now, &judged, Some(&snapshot))?;
         Ok(Step { has_published: true, moved_frac })
     }
 
     /// A policy that is only compared with publishes at every plan.
     fn follow_policy(&mut self, now: Duration, checker: &mut Checker) -> Result<Step> {
-        let held = self.published.as_ref().map(|published| published.weights.clone());
-        let (inputs, suspicions) = self.measured.inputs(now, Vec::new(), held.as_deref());
-        checker.note_suspicions(&suspicions);
+        let current = self.published.as_ref().map(|published| published.weights.clone());
+        let (inputs, anomalies) = self.measured.inputs(now, Vec::new(), current.as_deref());
+        checker.note_anomalies(&anomalies);
         let weights = self.policy.weights(&self.config.fleet, &inputs);
-        let moved_frac = held.as_ref().map_or(0.0, |held| router_user::plan::decide::gate::moved_frac(&inputs, held, &weights));
+        let moved_frac =
+            current.as_ref().map_or(0.0, |current| router_user::plan::decide::gate::moved_frac(&inputs, current, &weights));
         self.published = Some(Arc::new(Published { generation: self.next_generation()?, snapshot: None, weights }));
         Ok(Step { has_published: true, moved_frac })
     }
 
-    fn in_force(&self) -> Option<Arc<Snapshot>> {
+    fn current_snapshot(&self) -> Option<Arc<Snapshot>> {
         self.published.as_ref()?.snapshot.clone()
     }
 
@@ -170,12 +171,13 @@ impl Controller {
         let numbered = Snapshot { generation, published_unix_ms: now.as_millis() as u64, ..content };
         let snapshot = Arc::new(numbered.sealed());
         self.canary.on_published(now, &self.config.fleet, &snapshot);
-        if snapshot.audience.is_empty() {
+        if snapshot.target_clusters.is_empty() {
             self.last_for_all = Some(Arc::clone(&snapshot));
         }
-        // As a controller reads it back: what is held is what was published, not what was planned.
-        let weights = self.canary.held_weights(&self.config.fleet, &snapshot);
-        let weights = weights.ok_or_else(|| anyhow!("nobody knows what is in force"))?;
+        // As a controller reads it back: the current weights are the published ones, not the
+        // planned ones.
+        let weights = self.canary.current_weights(&self.config.fleet, &snapshot);
+        let weights = weights.ok_or_else(|| anyhow!("nobody knows the current weights"))?;
         self.published = Some(Arc::new(Published { generation, snapshot: Some(Arc::clone(&snapshot)), weights }));
         Ok(snapshot)
     }

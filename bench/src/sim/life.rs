@@ -172,7 +172,7 @@ impl<'s> World<'s> {
     fn route(&mut self, truth: &Truth, at_s: u32) -> Result<Vec<Flow>> {
         let Self { fleet, planes, waiting, draws, .. } = self;
         let rates = self.demand.rates_rps(self.scenario, at_s);
-        let standing = |engine: EngineId| match (truth.is_up[engine.index()], waiting[engine.index()] >= WAITING_MOST) {
+        let availability = |engine: EngineId| match (truth.is_up[engine.index()], waiting[engine.index()] >= WAITING_MOST) {
             (false, _) => Availability::Out,
             (true, true) => Availability::Full,
             (true, false) => Availability::Fit,
@@ -186,7 +186,7 @@ impl<'s> World<'s> {
             plane.doubt(at_s, fleet, self.config.store.stale_after, &truth.is_up);
             for class in fleet.class_ids() {
                 let eligible = &self.eligible[plane.cluster.index()][class.index()];
-                let split = plane.split(class, eligible, standing);
+                let split = plane.split(class, eligible, availability);
                 self.checker.split(&split, eligible)?;
                 let asked = rates[plane.cluster.index()][class.index()];
                 let [shed, full, unreachable] =
@@ -241,7 +241,7 @@ impl<'s> World<'s> {
     fn control(&mut self, truth: &Truth, at_s: u32) -> Result<()> {
         for engine in self.fleet.engine_ids() {
             let answer = match (truth.is_up[engine.index()], truth.is_silent[engine.index()]) {
-                (_, true) => Answer::Silent,
+                (_, true) => Answer::TimedOut,
                 (true, false) => Answer::Healthy,
                 (false, false) => Answer::Refused,
             };
@@ -263,7 +263,7 @@ impl<'s> World<'s> {
             plans: checker.plans,
             gap_max: checker.gap_max,
             mixed_max: checker.mixed_max,
-            suspicions: checker.suspicions,
+            anomalies: checker.anomalies,
             phases,
             total,
         })

@@ -26,8 +26,8 @@ const REPORT_WINDOW_MAX_S: u32 = 60;
 #[derive(Debug)]
 pub(super) struct Plane {
     pub(super) cluster: ClusterId,
-    pub(super) held: Arc<Published>,
-    pub(super) in_force: Vec<RouteWeights>,
+    pub(super) current: Arc<Published>,
+    pub(super) effective: Vec<RouteWeights>,
     next_look_s: u32,
     contact_s: u32,
     outages: Vec<Outage>,
@@ -44,8 +44,8 @@ impl Plane {
         let engines = fleet.engines.len();
         let mut plane = Self {
             cluster,
-            held: Arc::clone(first),
-            in_force: Vec::new(),
+            current: Arc::clone(first),
+            effective: Vec::new(),
             next_look_s: 0,
             contact_s: 0,
             outages: vec![Outage::default(); engines],
@@ -69,8 +69,8 @@ impl Plane {
         // What is on trial in another cluster is passed over.
         let name = &fleet.clusters[self.cluster.index()].name;
         let is_for_it = |newest: &Published| newest.snapshot.as_ref().is_none_or(|snapshot| snapshot.is_for(name));
-        if let Some(newest) = newest.filter(|newest| newest.generation > self.held.generation && is_for_it(newest)) {
-            self.held = Arc::clone(newest);
+        if let Some(newest) = newest.filter(|newest| newest.generation > self.current.generation && is_for_it(newest)) {
+            self.current = Arc::clone(newest);
             self.apply(fleet);
         }
     }
@@ -78,7 +78,7 @@ impl Plane {
     /// Takes what its own connections say of engines, and how long the controller has been silent.
     pub(super) fn doubt(&mut self, at_s: u32, fleet: &Fleet, stale_after: Duration, is_up: &[bool]) {
         for (engine, (outage, failures)) in self.outages.iter_mut().zip(&mut self.failures).enumerate() {
-            let uses = self.in_force.iter().any(|route| route.weights.iter().any(|&(used, _)| used.index() == engine));
+            let uses = self.effective.iter().any(|route| route.weights.iter().any(|&(used, _)| used.index() == engine));
             if !is_up[engine] && uses {
                 *failures += 1;
                 outage.observe(true, *failures);
@@ -98,20 +98,20 @@ impl Plane {
     }
 
     fn apply(&mut self, fleet: &Fleet) {
-        let weights = match &self.held.snapshot {
-            None => self.held.weights.clone(),
+        let weights = match &self.current.snapshot {
+            None => self.current.weights.clone(),
             Some(snapshot) => {
                 let effective = self.overrides.apply(snapshot, self.cluster, fleet);
-                build::held_weights(fleet, &effective.snapshot).expect("the snapshot is of this fleet")
+                build::current_weights(fleet, &effective.snapshot).expect("the snapshot is of this fleet")
             }
         };
-        self.in_force = weights.into_iter().filter(|route| route.cluster == self.cluster).collect();
+        self.effective = weights.into_iter().filter(|route| route.cluster == self.cluster).collect();
     }
 
     /// Where the requests of a class go: by weight to what is fit, as the ranks of slots have it;
     /// what has no weight comes last.
     pub(super) fn split(&self, class: ClassId, eligible: &[EngineId], availability: impl Fn(EngineId) -> Availability) -> Split {
-        let Some(route) = self.in_force.iter().find(|route| route.class == class) else {
+        let Some(route) = self.effective.iter().find(|route| route.class == class) else {
             return Split { unreachable: 1.0, ..Split::default() };
         };
         let mut split = Split { shed: route.shed_frac, ..Split::default() };
@@ -162,7 +162,7 @@ impl Plane {
             instance: "plane".to_owned(),
             window_ms: u64::from(window) * 1_000,
             arrivals: fleet.classes.iter().map(|class| class.name.clone()).zip(counts).collect(),
-            generation: self.held.generation,
+            generation: self.current.generation,
             engines: Vec::new(),
         })
     }

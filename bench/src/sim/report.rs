@@ -34,7 +34,7 @@ pub struct Life {
     /// snapshot to the next.
     pub mixed_max: f64,
     /// What the control plane did not believe, each once.
-    pub suspicions: Vec<String>,
+    pub anomalies: Vec<String>,
     pub phases: Vec<Phase>,
     pub total: Phase,
 }
@@ -203,8 +203,8 @@ impl fmt::Display for Report {
                     life.plans, life.gap_max, life.mixed_max, life.digest
                 )?;
             }
-            for suspicion in &life.suspicions {
-                writeln!(f, "suspicious: {suspicion}")?;
+            for anomaly in &life.anomalies {
+                writeln!(f, "anomaly: {anomaly}")?;
             }
         }
         if self.lives.len() > 1 {

@@ -202,12 +202,12 @@ fn list(dir: &DirStore, in_use: Option<Generation>) -> Result<SnapshotsView, Sto
         let snapshot = read.as_ref().ok();
         views.push(SnapshotView {
             generation,
-            in_force: in_use == Some(generation),
+            is_current: in_use == Some(generation),
             age_s: snapshot.map_or(0.0, |s| age(s).as_secs_f64()),
             status: snapshot.map(|s| s.status),
             objective_ms: snapshot.map(|s| s.objective_ms),
             reason: snapshot.map(|s| s.reason.clone()),
-            audience: snapshot.map_or_else(Vec::new, |s| s.audience.clone()),
+            target_clusters: snapshot.map_or_else(Vec::new, |s| s.target_clusters.clone()),
             error: read.as_ref().err().map(ToString::to_string),
             moved: before.as_ref().zip(snapshot).map(|(before, after)| history::moves(before, after)),
         });

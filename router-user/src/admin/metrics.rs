@@ -70,13 +70,13 @@ fn weights(out: &mut Exposition, snapshot: &Snapshot) {
 }
 
 fn control(out: &mut Exposition, status: &ControlStatus) {
-    out.family(&f::CONTROL_LEADS).add(&[], flag(status.stands_by.is_none()));
+    out.family(&f::CONTROL_LEADS).add(&[], flag(status.standby_reason.is_none()));
     out.family(&f::CONTROL_TRIAL).add(&[], flag(status.trial.is_some()));
     out.family(&f::CONTROL_PLANS).add(&[], status.plans as f64);
     out.family(&f::CONTROL_PUBLISHED).add(&[], status.published as f64);
     out.family(&f::CONTROL_FAILURES).add(&[], status.failures as f64);
     out.family(&f::CONTROL_DURATION).add(&[], status.last_plan_ms / 1e3);
-    out.family(&f::CONTROL_ANOMALIES).add(&[], status.suspicions.len() as f64);
+    out.family(&f::CONTROL_ANOMALIES).add(&[], status.anomalies.len() as f64);
     let mut demand = out.family(&f::CONTROL_DEMAND);
     for cluster in &status.clusters {
         for (class, rps) in &cluster.demand_rps {

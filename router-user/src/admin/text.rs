@@ -64,7 +64,7 @@ fn write_control(f: &mut fmt::Formatter<'_>, control: &ControlStatus) -> fmt::Re
     if let Some(trial) = &control.trial {
         writeln!(f, "          {trial}")?;
     }
-    if let Some(reason) = &control.stands_by {
+    if let Some(reason) = &control.standby_reason {
         writeln!(f, "          stands by: {reason}")?;
     }
     for cluster in &control.clusters {
@@ -82,8 +82,8 @@ fn write_control(f: &mut fmt::Formatter<'_>, control: &ControlStatus) -> fmt::Re
     for loss in control.regions.iter().filter(|loss| loss.shortfall_rps > 0.0) {
         writeln!(f, "          {loss}")?;
     }
-    for Anomaly { subject, finding } in &control.suspicions {
-        writeln!(f, "suspect   {subject}: {finding}")?;
+    for Anomaly { subject, detail } in &control.anomalies {
+        writeln!(f, "anomaly   {subject}: {detail}")?;
     }
     Ok(())
 }
@@ -241,12 +241,12 @@ impl fmt::Display for SnapshotsView {
         for view in &self.0 {
             let moves = view.moved.as_ref().map_or(&[][..], |moved| &moved.moves);
             table.add_row([
-                format!("{}{}", view.generation, if view.in_force { " *" } else { "" }),
+                format!("{}{}", view.generation, if view.is_current { " *" } else { "" }),
                 format!("{:.0}s", view.age_s),
                 match view.status.map(|status| format!("{status:?}").to_lowercase()) {
                     None => "damaged".to_owned(),
-                    Some(status) if view.audience.is_empty() => status,
-                    Some(status) => format!("{status}, for {}", view.audience.join(", ")),
+                    Some(status) if view.target_clusters.is_empty() => status,
+                    Some(status) => format!("{status}, for {}", view.target_clusters.join(", ")),
                 },
                 or_dash(view.objective_ms.map(|ms| format!("{ms:.1}"))),
                 or_dash(view.moved.as_ref().map(|moved| format!("{:.1}%", moved.moved_frac * 100.0))),

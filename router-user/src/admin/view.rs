@@ -179,7 +179,7 @@ pub struct SnapshotsView(pub Vec<SnapshotView>);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SnapshotView {
     pub generation: Generation,
-    pub in_force: bool,
+    pub is_current: bool,
     pub age_s: f64,
     /// What follows is missing where the file is damaged.
     pub status: Option<Status>,
@@ -187,7 +187,7 @@ pub struct SnapshotView {
     pub reason: Option<String>,
     /// Clusters it is for; empty means all.
     #[serde(default)]
-    pub audience: Vec<String>,
+    pub target_clusters: Vec<String>,
     /// Why it cannot be read.
     pub error: Option<String>,
     /// Against the one before it; `None` for the oldest.

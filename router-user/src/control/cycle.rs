@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::model::Fleet;
-use crate::plan::decide::failover::{Alternate, alternates};
+use crate::plan::decide::failover::{Failover, failovers};
 use crate::plan::decide::gate::{Decision, compare};
 use crate::plan::decide::regions::{RegionLoss, region_losses};
 use crate::plan::solve::assemble::with_weights;
@@ -40,8 +40,8 @@ pub enum CycleError {
 #[derive(Clone, Debug)]
 pub struct Conclusion {
     pub decision: Decision,
-    /// The plan to be published, and its snapshot, still without a number, a time and alternates;
-    /// `None` if what is held stays.
+    /// The plan to be published, and its snapshot, still without a number, a time and failover
+    /// weights; `None` if what is held stays.
     pub published: Option<(Plan, Snapshot)>,
     /// Expected mean latency under what is then in force, in ms.
     pub expected_ms: f64,
@@ -53,12 +53,12 @@ impl Planning {
         Self { optimiser: Optimiser::new(budget) }
     }
 
-    /// Plans for `inputs` from the `held` weights. Where the optimiser fails, the plan is one that
-    /// was made without it.
+    /// Plans for `inputs` from the `current` weights. Where the optimiser fails, the plan is one
+    /// that was made without it.
     ///
     /// Errors: why there is no plan at all.
-    pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, CycleError> {
-        let plan = self.optimiser.plan_or_greedy(fleet, inputs, held)?;
+    pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, current: Option<&[RouteWeights]>) -> Result<Plan, CycleError> {
+        let plan = self.optimiser.plan_or_greedy(fleet, inputs, current)?;
         if let Some(failure) = &plan.solver_failure {
             tracing::error!(failure, "the optimiser failed; the greedy plan stands in");
         }
@@ -68,8 +68,8 @@ impl Planning {
 
 /// What `weights` become when engines are lost; nothing if that fails, since weights are worth
 /// publishing without.
-pub fn failover_weights(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Alternate> {
-    catch_unwind(|| alternates(fleet, inputs, weights)).unwrap_or_else(|_| {
+pub fn failover_weights(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Failover> {
+    catch_unwind(|| failovers(fleet, inputs, weights)).unwrap_or_else(|_| {
         tracing::error!("making failover weights panicked; publishing without");
         Vec::new()
     })
@@ -83,47 +83,49 @@ pub(crate) fn lost_regions(fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
     })
 }
 
-/// Decides between `plan` and the `held` weights, both under the inputs that the plan was made for.
-pub fn conclude(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, plan: &Plan) -> Conclusion {
-    let held = held.map(|held| verify::legal(fleet, inputs, held));
-    let decision = compare(fleet, inputs, held.as_ref(), plan);
+/// Decides between `plan` and the `current` weights, both under the inputs that the plan was made
+/// for.
+pub fn conclude(fleet: &Fleet, inputs: &Inputs, current: Option<&[RouteWeights]>, plan: &Plan) -> Conclusion {
+    let current = current.map(|current| verify::legal(fleet, inputs, current));
+    let decision = compare(fleet, inputs, current.as_ref(), plan);
     let published = decision.publishes(plan).map(|published| {
         let content = build::snapshot(fleet, &published, 0, 0, &decision.reason());
         (published.into_owned(), content)
     });
     // Only legal weights stay.
-    let held_ms = || held.and_then(Result::ok).map_or(0.0, |held| held.evaluation().mean_ms);
-    let expected_ms = published.as_ref().map_or_else(held_ms, |(plan, _)| plan.latency_ms);
+    let current_ms = || current.and_then(Result::ok).map_or(0.0, |current| current.evaluation().mean_ms);
+    let expected_ms = published.as_ref().map_or_else(current_ms, |(plan, _)| plan.latency_ms);
     Conclusion { decision, published, expected_ms }
 }
 
-/// The `held` weights with routes for the clusters and classes that they lack, from a plan that
+/// The `current` weights with routes for the clusters and classes that they lack, from a plan that
 /// leaves the others where they are. `None` where there is no such plan.
-pub fn completed(fleet: &Fleet, inputs: &Inputs, mut held: Vec<RouteWeights>) -> Option<Vec<RouteWeights>> {
-    if held.len() < fleet.clusters.len() * fleet.classes.len() {
-        let around = plan_greedily(fleet, inputs, Some(&held)).ok()?;
-        let is_missing =
-            |route: &RouteWeights| !held.iter().any(|held| (held.cluster, held.class) == (route.cluster, route.class));
+pub fn completed(fleet: &Fleet, inputs: &Inputs, mut current: Vec<RouteWeights>) -> Option<Vec<RouteWeights>> {
+    if current.len() < fleet.clusters.len() * fleet.classes.len() {
+        let around = plan_greedily(fleet, inputs, Some(&current)).ok()?;
+        let is_missing = |route: &RouteWeights| {
+            !current.iter().any(|current| (current.cluster, current.class) == (route.cluster, route.class))
+        };
         let missing: Vec<RouteWeights> = around.weights().into_iter().filter(is_missing).collect();
-        held.extend(missing);
-        held.sort_by_key(|route| (route.cluster, route.class));
+        current.extend(missing);
+        current.sort_by_key(|route| (route.cluster, route.class));
     }
-    Some(held)
+    Some(current)
 }
 
-/// The `held` weights, one for each route of `plan`, as a plan and a snapshot of their own: for a
-/// fleet that has changed since they were published. The snapshot has no number, time and
+/// The `current` weights, one for each route of `plan`, as a plan and a snapshot of their own: for
+/// a fleet that has changed since they were published. The snapshot has no number, time and
 /// failover weights yet.
 ///
 /// Errors: the rule that the weights break.
 pub fn restated(
     fleet: &Fleet,
     inputs: &Inputs,
-    held: &[RouteWeights],
+    current: &[RouteWeights],
     plan: &Plan,
     reason: &str,
 ) -> Result<(Plan, Snapshot), Violation> {
-    let restated = with_weights(plan, verify::legal(fleet, inputs, held)?);
+    let restated = with_weights(plan, verify::legal(fleet, inputs, current)?);
     let content = build::snapshot(fleet, &restated, 0, 0, reason);
     Ok((restated, content))
 }

@@ -134,7 +134,7 @@ impl Pins {
     }
 
     /// Pins in force `now`; those that have expired are forgotten.
-    pub(super) fn in_force(&mut self, now: Duration, fleet: &Fleet) -> Vec<Pin> {
+    pub(super) fn active(&mut self, now: Duration, fleet: &Fleet) -> Vec<Pin> {
         self.pins.retain(|pin| pin.ends.is_none_or(|end| end > now));
         self.pins.iter().filter_map(|pin| resolve(&pin.request, fleet).ok()).collect()
     }
@@ -281,14 +281,14 @@ mod tests {
         let kept = pins.with(timed, &fleet, at(0, 0)).expect("legal");
         keep(&mut pins, kept, at(0, 0));
         let mut pins = Pins::load(dir.path(), &fleet, at(0, 0));
-        assert_eq!(pins.in_force(ms(999), &fleet)[0].weights.len(), 2);
-        assert!(pins.in_force(ms(1_000), &fleet).is_empty());
+        assert_eq!(pins.active(ms(999), &fleet)[0].weights.len(), 2);
+        assert!(pins.active(ms(1_000), &fleet).is_empty());
         let kept = pins.with(pin(&[("e1", 1.0)]), &fleet, at(0, 0)).expect("legal");
         keep(&mut pins, kept, at(0, 0));
         assert_eq!(pins.without(Some("a"), None, &fleet).expect("known").len(), 1);
         let kept = pins.without(Some("b"), Some("chat"), &fleet).expect("known");
         keep(&mut pins, kept, at(0, 0));
-        assert!(pins.in_force(ms(0), &fleet).is_empty());
+        assert!(pins.active(ms(0), &fleet).is_empty());
     }
 
     #[test]
@@ -299,15 +299,15 @@ mod tests {
         let timed = PinRequest { ttl_ms: Some(8_000), ..pin(&[("e1", 1.0)]) };
         let kept = pins.with(timed, &fleet, at(1_000, 500_000)).expect("legal");
         keep(&mut pins, kept, at(1_000, 500_000));
-        assert_eq!(pins.in_force(ms(8_999), &fleet).len(), 1);
+        assert_eq!(pins.active(ms(8_999), &fleet).len(), 1);
         // The next process starts 3 s later, by a wall clock that is right, was set back, or was
         // set forward.
         for (unix_ms, left_ms) in [(503_000, 5_000), (100_000, 8_000), (900_000, 0)] {
             let mut next = Pins::load(dir.path(), &fleet, at(0, unix_ms));
-            assert!(left_ms == 0 || next.in_force(ms(left_ms - 1), &fleet).len() == 1, "{unix_ms}");
-            assert!(next.in_force(ms(left_ms), &fleet).is_empty(), "{unix_ms}");
+            assert!(left_ms == 0 || next.active(ms(left_ms - 1), &fleet).len() == 1, "{unix_ms}");
+            assert!(next.active(ms(left_ms), &fleet).is_empty(), "{unix_ms}");
         }
-        assert!(pins.in_force(ms(9_000), &fleet).is_empty());
+        assert!(pins.active(ms(9_000), &fleet).is_empty());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::config::Config;
 use crate::control::cycle::{Conclusion, CycleError, Planning, completed, conclude, failover_weights, restated};
 use crate::model::Fleet;
-use crate::plan::decide::failover::Alternate;
+use crate::plan::decide::failover::Failover;
 use crate::plan::{Inputs, Plan, RouteWeights};
 
 /// Share of the period between two plans that the solver may take. The rest is for the check of the
@@ -24,7 +24,7 @@ const BUDGET_LEAST: Duration = Duration::from_secs(1);
 /// Jobs that wait. The controller asks for one plan, or the failover weights of one, at a time.
 const QUEUE: usize = 2;
 
-/// Makes a plan of a fleet and its inputs, from the weights in force.
+/// Makes a plan of a fleet and its inputs, from the current weights.
 pub type PlanFn = Box<dyn FnMut(&Fleet, &Inputs, Option<&[RouteWeights]>) -> Result<Plan, CycleError> + Send>;
 
 /// Access to the thread; it ends when this is dropped.
@@ -38,12 +38,12 @@ pub(crate) struct PlannerThread {
 pub(crate) struct PlanJob {
     pub(crate) inputs: Inputs,
     /// The weights in force; routes may be missing where the fleet has changed.
-    pub(crate) held: Option<Vec<RouteWeights>>,
-    /// What has changed in the fleet since the weights in force were published.
+    pub(crate) current: Option<Vec<RouteWeights>>,
+    /// What has changed in the fleet since the current weights were published.
     pub(crate) change: Option<String>,
 }
 
-/// A plan, and what it comes to beside the weights in force.
+/// A plan, and what it comes to beside the current weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     pub(crate) job: PlanJob,
@@ -53,7 +53,7 @@ pub(crate) struct Planned {
 
 enum Job {
     Plan(Box<PlanJob>, oneshot::Sender<Result<Box<Planned>, CycleError>>),
-    Failover { inputs: Box<Inputs>, weights: Vec<RouteWeights>, done: oneshot::Sender<Vec<Alternate>> },
+    Failover { inputs: Box<Inputs>, weights: Vec<RouteWeights>, done: oneshot::Sender<Vec<Failover>> },
 }
 
 impl PlannerThread {
@@ -64,13 +64,13 @@ impl PlannerThread {
         let (jobs, inbox) = sync_channel(QUEUE);
         let plan = plan.unwrap_or_else(|| {
             let mut planning = Planning::new(config.control.period.mul_f64(BUDGET_FRAC).max(BUDGET_LEAST));
-            Box::new(move |fleet, inputs, held| planning.plan(fleet, inputs, held))
+            Box::new(move |fleet, inputs, current| planning.plan(fleet, inputs, current))
         });
         std::thread::Builder::new().name("ilb-planner".to_owned()).spawn(move || work(&config, plan, &inbox))?;
         Ok(Self { jobs })
     }
 
-    /// Plans, and decides between the plan and the weights in force. Where the optimiser fails, a
+    /// Plans, and decides between the plan and the current weights. Where the optimiser fails, a
     /// plan without it stands in.
     ///
     /// Errors: why there is no plan at all.
@@ -82,7 +82,7 @@ impl PlannerThread {
 
     /// What `weights` become when engines are lost; nothing if that fails, since weights are worth
     /// publishing without.
-    pub(crate) async fn failover_weights(&self, inputs: Inputs, weights: Vec<RouteWeights>) -> Vec<Alternate> {
+    pub(crate) async fn failover_weights(&self, inputs: Inputs, weights: Vec<RouteWeights>) -> Vec<Failover> {
         let (done, answer) = oneshot::channel();
         if self.jobs.try_send(Job::Failover { inputs: Box::new(inputs), weights, done }).is_err() {
             return Vec::new();
@@ -106,16 +106,16 @@ fn work(config: &Config, mut plan: PlanFn, inbox: &Receiver<Job>) {
 }
 
 fn planned(fleet: &Fleet, plan: &mut PlanFn, job: PlanJob) -> Result<Planned, CycleError> {
-    let held = job.held.clone().and_then(|held| completed(fleet, &job.inputs, held));
-    let plan = plan(fleet, &job.inputs, held.as_deref())?;
-    let mut conclusion = conclude(fleet, &job.inputs, held.as_deref(), &plan);
+    let current = job.current.clone().and_then(|current| completed(fleet, &job.inputs, current));
+    let plan = plan(fleet, &job.inputs, current.as_deref())?;
+    let mut conclusion = conclude(fleet, &job.inputs, current.as_deref(), &plan);
     // Data planes know the fleet from snapshots, so a changed one is published even where the
     // weights stay.
-    if let (Some(change), Some(held), None) = (&job.change, &held, &conclusion.published) {
+    if let (Some(change), Some(current), None) = (&job.change, &current, &conclusion.published) {
         let reason = format!("the weights stay, and the fleet has changed: {change}");
-        conclusion.published = restated(fleet, &job.inputs, held, &plan, &reason).ok();
+        conclusion.published = restated(fleet, &job.inputs, current, &plan, &reason).ok();
     }
-    Ok(Planned { job: PlanJob { held, ..job }, plan, conclusion })
+    Ok(Planned { job: PlanJob { current, ..job }, plan, conclusion })
 }
 
 #[cfg(test)]
@@ -123,13 +123,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn plans_come_back_and_start_from_the_held_weights() {
+    async fn plans_come_back_and_start_from_the_current_weights() {
         let config = crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("the example is legal");
         let inputs = Inputs::from_fleet(&config.fleet);
         let planner = PlannerThread::start(Arc::new(config), None).expect("a thread");
-        let job = PlanJob { inputs: inputs.clone(), held: None, change: None };
+        let job = PlanJob { inputs: inputs.clone(), current: None, change: None };
         let first = planner.plan(job.clone()).await.expect("a plan").plan;
-        let second = planner.plan(PlanJob { held: Some(first.weights()), ..job.clone() }).await.expect("a plan").plan;
+        let second = planner.plan(PlanJob { current: Some(first.weights()), ..job.clone() }).await.expect("a plan").plan;
         assert!(second.moved_frac < 1e-9 && !second.is_greedy, "{}", second.moved_frac);
         let broken = PlanJob { inputs: Inputs { demand_rps: Vec::new(), ..inputs }, ..job };
         let error = planner.plan(broken).await.expect_err("no inputs of this fleet").to_string();

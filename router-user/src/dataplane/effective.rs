@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::dataplane::staleness::decayed_snapshot;
 use crate::model::{ClusterId, Fleet};
-use crate::publish::failover::{applied, standing_in};
+use crate::publish::failover::{applied, matching};
 use crate::publish::snapshot::Snapshot;
 
 /// What this data plane knows better than the published snapshot.
@@ -39,7 +39,7 @@ impl LocalOverrides {
     pub fn apply(&self, published: &Arc<Snapshot>, cluster: ClusterId, fleet: &Fleet) -> Effective {
         let mut snapshot = Arc::clone(published);
         let mut failed_over = Vec::new();
-        if let Some(failover) = standing_in(published, cluster, |engine| self.down.iter().any(|name| name == engine)) {
+        if let Some(failover) = matching(published, cluster, |engine| self.down.iter().any(|name| name == engine)) {
             failed_over = failover.lost.iter().map(|engine| published.engines[engine.index()].name.clone()).collect();
             snapshot = Arc::new(applied(published, cluster, failover));
         }

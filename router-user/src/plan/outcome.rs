@@ -32,12 +32,12 @@ pub struct Plan {
     /// One per engine of the fleet.
     pub engines: Vec<EngineLoad>,
     pub certificate: Certificate,
-    /// Fraction of the demand that moves to another pool than the held weights would send it to; 0
-    /// without held weights.
+    /// Fraction of the demand that moves to another pool than the current weights would send it to;
+    /// 0 without current weights.
     pub moved_frac: f64,
     /// The largest reversal of a recent move; `None` if the plan makes none or knows no earlier
     /// plan.
-    pub turn: Option<Reversal>,
+    pub reversal: Option<Reversal>,
     /// True if the plan was made without a solver. Then it is legal but not optimal, and its gap
     /// bounds the loss.
     pub is_greedy: bool,
@@ -67,17 +67,17 @@ pub struct Route {
     /// In fleet order; engines with a weight only. The weights are > 0 and sum to 1; empty if no
     /// engine can serve the class.
     pub weights: Vec<RouteWeight>,
-    /// Price of a request that moves to another engine than the held weights would send it to, in
-    /// ms; 0 without held weights. It exceeds the class's own move price in a cooldown, and where
-    /// the limit on movement binds.
+    /// Price of a request that moves to another engine than the current weights would send it to,
+    /// in ms; 0 without current weights. It exceeds the class's own move price in a cooldown, and
+    /// where the limit on movement binds.
     pub move_price_ms: f64,
     /// Part of `move_price_ms` that the limit on movement causes, in ms; 0 unless that limit binds.
     pub move_limit_price_ms: f64,
     /// Price of the detour budget, in ms, for one more request that exceeds it by the whole budget.
     pub detour_price_ms: f64,
-    /// Part of the current demand that the held weights would send to each engine, in requests/s;
-    /// engines without any are left out.
-    pub held_rps: Vec<(EngineId, f64)>,
+    /// Part of the present demand that the current weights would send to each engine, in
+    /// requests/s; engines without any are left out.
+    pub current_rps: Vec<(EngineId, f64)>,
     /// Engines that pruning excluded from the route, because at least one of their shares would
     /// have been a sliver.
     pub pruned: Vec<EngineId>,

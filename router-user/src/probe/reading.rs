@@ -95,10 +95,10 @@ mod tests {
         let mut reading = Reading::default();
         assert_eq!(reading.at(), None);
         reading.take(at(0), 1, ranks(1));
-        reading.take(at(5), 1, Err(ScrapeError::Silent));
+        reading.take(at(5), 1, Err(ScrapeError::TimedOut));
         assert_eq!((reading.in_engine(at(15), MAX_AGE), reading.at()), (Some(3.0), Some(at(0))));
         assert_eq!(reading.in_engine(at(16), MAX_AGE), None);
-        assert!(matches!(reading.error(), Some(ScrapeError::Silent)));
+        assert!(matches!(reading.error(), Some(ScrapeError::TimedOut)));
         reading.take(at(20), 1, ranks(1));
         assert!(reading.error().is_none());
     }

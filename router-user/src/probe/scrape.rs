@@ -49,7 +49,7 @@ pub struct Scrape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ScrapeError {
     #[error("no answer within {} s", SCRAPE_TIMEOUT.as_secs())]
-    Silent,
+    TimedOut,
     #[error("the connection is refused or broken")]
     Refused,
     #[error("an answer of more than {ANSWER_MAX_BYTES} bytes")]
@@ -111,7 +111,7 @@ async fn ask(client: &reqwest::Client, address: SocketAddr, place: &mut usize) -
 
 /// The body of a good answer; `None` for any other status.
 async fn fetch(client: &reqwest::Client, url: &str) -> Result<Option<Vec<u8>>, ScrapeError> {
-    let failed = |error: reqwest::Error| if error.is_timeout() { ScrapeError::Silent } else { ScrapeError::Refused };
+    let failed = |error: reqwest::Error| if error.is_timeout() { ScrapeError::TimedOut } else { ScrapeError::Refused };
     let mut response = client.get(url).send().await.map_err(failed)?;
     if !response.status().is_success() {
         return Ok(None);

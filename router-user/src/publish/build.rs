@@ -1,9 +1,9 @@
 //! From a plan to a snapshot, and back to the weights a new plan is compared with. Pure.
 
 use crate::model::Fleet;
-use crate::plan::decide::failover::Alternate as PlannedAlternate;
+use crate::plan::decide::failover::Failover as PlannedFailover;
 use crate::plan::{Plan, RouteWeights, Status as PlanStatus};
-use crate::publish::snapshot::{Alternate, AlternateRoute, EngineEntry, Route, Share, Snapshot, Status};
+use crate::publish::snapshot::{EngineEntry, Failover, FailoverRoute, Route, Share, Snapshot, Status};
 
 /// The snapshot of `plan`, published as `generation` for a `reason`; to be sealed. It carries the
 /// weights that the plan has a proof of legality for.
@@ -40,15 +40,15 @@ pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: 
 }
 
 /// Alternates as a snapshot carries them.
-pub fn alternates(planned: &[PlannedAlternate]) -> Vec<Alternate> {
-    let route = |route: &RouteWeights| AlternateRoute {
+pub fn failovers(planned: &[PlannedFailover]) -> Vec<Failover> {
+    let route = |route: &RouteWeights| FailoverRoute {
         cluster: route.cluster,
         class: route.class,
         shed_frac: route.shed_frac.clamp(0.0, 1.0),
         weights: route.weights.iter().map(|&(engine, weight)| Share { engine, weight }).collect(),
     };
-    let alternate = |a: &PlannedAlternate| Alternate { lost: a.lost.clone(), routes: a.routes.iter().map(route).collect() };
-    planned.iter().map(alternate).collect()
+    let failover = |a: &PlannedFailover| Failover { lost: a.lost.clone(), routes: a.routes.iter().map(route).collect() };
+    planned.iter().map(failover).collect()
 }
 
 /// The weights of a published snapshot in the numbering of `fleet`, matched by the names of
@@ -57,7 +57,7 @@ pub fn alternates(planned: &[PlannedAlternate]) -> Vec<Alternate> {
 /// Engines that are gone, or may not serve the class any more, give their shares to the others of
 /// the route. A route without any such engine is left out, as are clusters and classes that the
 /// snapshot does not know: see [`changes`].
-pub fn held_weights(fleet: &Fleet, snapshot: &Snapshot) -> Option<Vec<RouteWeights>> {
+pub fn current_weights(fleet: &Fleet, snapshot: &Snapshot) -> Option<Vec<RouteWeights>> {
     let clusters: Vec<_> = snapshot.clusters.iter().map(|cluster| fleet.cluster(&cluster.name)).collect();
     let classes: Vec<_> = snapshot.classes.iter().map(|class| fleet.class(&class.name)).collect();
     let engines: Vec<_> = snapshot.engines.iter().map(|engine| fleet.engine(&engine.name)).collect();
@@ -78,9 +78,9 @@ pub fn held_weights(fleet: &Fleet, snapshot: &Snapshot) -> Option<Vec<RouteWeigh
         weights.sort_by_key(|&(engine, _)| engine);
         Some(RouteWeights { cluster, class, shed_frac: route.shed_frac, weights })
     };
-    let mut held: Vec<RouteWeights> = snapshot.routes.iter().filter_map(known).collect();
-    held.sort_by_key(|route| (route.cluster, route.class));
-    (!held.is_empty()).then_some(held)
+    let mut current: Vec<RouteWeights> = snapshot.routes.iter().filter_map(known).collect();
+    current.sort_by_key(|route| (route.cluster, route.class));
+    (!current.is_empty()).then_some(current)
 }
 
 /// Most names of a kind that a text about changes has room for.
@@ -140,7 +140,7 @@ mod tests {
         let old = fleet(EXAMPLE);
         let planned = plan(&old, &Inputs::from_fleet(&old), None).expect("a plan");
         let snapshot = snapshot(&old, &planned, 7, 0, "test");
-        assert_eq!((changes(&old, &snapshot), held_weights(&old, &snapshot)), (None, Some(planned.weights())));
+        assert_eq!((changes(&old, &snapshot), current_weights(&old, &snapshot)), (None, Some(planned.weights())));
 
         // One engine more, in front of the others, so that every number changes.
         let first = EXAMPLE.find("[[engine]]").expect("engines");
@@ -148,10 +148,10 @@ mod tests {
         let twin = EXAMPLE[first..second].replace("\"e1\"", "\"e0\"").replace(":18001", ":18009");
         let larger = fleet(&format!("{}{twin}{}", &EXAMPLE[..first], &EXAMPLE[first..]));
         assert_eq!(changes(&larger, &snapshot).as_deref(), Some("engine e0 is new"));
-        let held = held_weights(&larger, &snapshot).expect("all of it");
-        for (held, planned) in held.iter().zip(planned.weights()) {
+        let current = current_weights(&larger, &snapshot).expect("all of it");
+        for (current, planned) in current.iter().zip(planned.weights()) {
             let moved: Vec<_> = planned.weights.iter().map(|&(engine, weight)| (EngineId(engine.0 + 1), weight)).collect();
-            assert_eq!(held.weights, moved);
+            assert_eq!(current.weights, moved);
         }
     }
 
@@ -164,8 +164,8 @@ mod tests {
         snapshot.routes[0].weights = [(0, 0.5), (1, 0.3), (2, 0.2)].map(share).to_vec();
         snapshot.routes[1].weights = vec![share((0, 1.0))];
         let less = fleet(&EXAMPLE.replace("\"e1\"", "\"renamed\""));
-        let held = held_weights(&less, &snapshot).expect("some");
-        let route = |cluster| held.iter().find(|route| (route.cluster, route.class) == (ClusterId(cluster), ClassId(0)));
+        let current = current_weights(&less, &snapshot).expect("some");
+        let route = |cluster| current.iter().find(|route| (route.cluster, route.class) == (ClusterId(cluster), ClassId(0)));
         let weights = &route(0).expect("held").weights;
         assert_eq!(weights.iter().map(|&(engine, _)| engine.0).collect::<Vec<_>>(), [1, 2]);
         assert!((weights[0].1 - 0.6).abs() < 1e-12 && (weights[1].1 - 0.4).abs() < 1e-12, "{weights:?}");

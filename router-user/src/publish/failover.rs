@@ -1,16 +1,16 @@
-//! Which alternate stands in for weights whose engines are gone, and the snapshot with it in force.
-//! Pure.
+//! Chooses the failover weights that match the engines that are down, and applies them to a
+//! snapshot. Pure.
 
 use crate::model::{ClusterId, EngineId};
-use crate::publish::snapshot::{Alternate, Snapshot};
+use crate::publish::snapshot::{Failover, Snapshot};
 
-/// The alternate of `snapshot` that fits what `cluster` finds gone; `None` where there is none, or
-/// nothing that it uses is gone.
+/// The failover weights of `snapshot` for the engines that `cluster` finds down; `None` where there
+/// are none, or no engine that the cluster uses is down.
 ///
-/// A cluster only knows of the engines it sends to. So an alternate fits where all of its lost
-/// engines that the cluster uses are gone; of several the one that replaces the most load, and then
-/// the one that gives up the fewest engines.
-pub fn standing_in(snapshot: &Snapshot, cluster: ClusterId, is_gone: impl Fn(&str) -> bool) -> Option<&Alternate> {
+/// A cluster knows only of the engines that it sends to. So failover weights match if all of their
+/// lost engines that the cluster uses are down. Of several matches, the one that replaces the most
+/// load is used, and among equals the one that gives up the fewest engines.
+pub fn matching(snapshot: &Snapshot, cluster: ClusterId, is_down: impl Fn(&str) -> bool) -> Option<&Failover> {
     let mut used = vec![0.0; snapshot.engines.len()];
     for route in snapshot.routes.iter().filter(|route| route.cluster == cluster) {
         route.weights.iter().for_each(|share| used[share.engine.index()] += share.weight * route.demand_rps);
@@ -20,28 +20,29 @@ pub fn standing_in(snapshot: &Snapshot, cluster: ClusterId, is_gone: impl Fn(&st
             |route: &crate::publish::snapshot::Route| route.weights.iter().any(|s| s.engine == **engine && s.weight > 0.0);
         snapshot.routes.iter().any(|route| route.cluster == cluster && sends(route))
     };
-    let fits = |alternate: &&Alternate| {
-        let mut lost = alternate.lost.iter().filter(is_used).peekable();
+    let fits = |failover: &&Failover| {
+        let mut lost = failover.lost.iter().filter(is_used).peekable();
         lost.peek().is_some()
-            && lost.all(|engine| is_gone(&snapshot.engines[engine.index()].name))
-            && alternate.routes.iter().any(|route| route.cluster == cluster)
+            && lost.all(|engine| is_down(&snapshot.engines[engine.index()].name))
+            && failover.routes.iter().any(|route| route.cluster == cluster)
     };
-    let load = |alternate: &Alternate| alternate.lost.iter().map(|engine| used[engine.index()]).sum::<f64>();
-    (snapshot.alternates.iter().filter(fits))
+    let load = |failover: &Failover| failover.lost.iter().map(|engine| used[engine.index()]).sum::<f64>();
+    (snapshot.failovers.iter().filter(fits))
         .max_by(|a, b| load(a).total_cmp(&load(b)).then_with(|| b.lost.len().cmp(&a.lost.len())))
 }
 
-/// The snapshot with `alternate` in the place of the routes of `cluster` that it changes, and
-/// nothing expected of what is lost. Under the same generation: nobody else sees it.
-pub fn applied(snapshot: &Snapshot, cluster: ClusterId, alternate: &Alternate) -> Snapshot {
+/// The snapshot after `failover`: the routes of `cluster` have its weights, and the lost engines
+/// have no capacity and no load. The generation stays the same, because nobody else sees the
+/// result.
+pub fn applied(snapshot: &Snapshot, cluster: ClusterId, failover: &Failover) -> Snapshot {
     let mut applied = snapshot.clone();
-    for new in alternate.routes.iter().filter(|route| route.cluster == cluster) {
+    for new in failover.routes.iter().filter(|route| route.cluster == cluster) {
         for route in applied.routes.iter_mut().filter(|r| (r.cluster, r.class) == (new.cluster, new.class)) {
             route.shed_frac = new.shed_frac;
             route.weights.clone_from(&new.weights);
         }
     }
-    for engine in &alternate.lost {
+    for engine in &failover.lost {
         let entry = &mut applied.engines[engine.index()];
         (entry.capacity_rps, entry.load_rps) = (0.0, 0.0);
     }
@@ -52,13 +53,13 @@ pub fn applied(snapshot: &Snapshot, cluster: ClusterId, alternate: &Alternate) -
 mod tests {
     use super::*;
     use crate::model::ClassId;
-    use crate::publish::snapshot::{AlternateRoute, Route, Share};
+    use crate::publish::snapshot::{FailoverRoute, Route, Share};
 
     fn share(engine: u16, weight: f64) -> Share {
         Share { engine: EngineId(engine), weight }
     }
 
-    /// Cluster a uses e1 and e2, cluster b only e3; there are alternates for e1, for e2, and for e2
+    /// Cluster a uses e1 and e2, cluster b only e3; there are failovers for e1, for e2, and for e2
     /// and e3 together.
     fn snapshot() -> Snapshot {
         let fleet = crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
@@ -72,9 +73,9 @@ mod tests {
             weights,
             too_far: Vec::new(),
         };
-        let alternate = |lost: &[u16], cluster, to| Alternate {
+        let failover = |lost: &[u16], cluster, to| Failover {
             lost: lost.iter().copied().map(EngineId).collect(),
-            routes: vec![AlternateRoute {
+            routes: vec![FailoverRoute {
                 cluster: ClusterId(cluster),
                 class: ClassId(0),
                 shed_frac: 0.25,
@@ -83,7 +84,7 @@ mod tests {
         };
         let snapshot = Snapshot {
             routes: vec![route(0, vec![share(0, 0.7), share(1, 0.3)]), route(1, vec![share(2, 1.0)])],
-            alternates: vec![alternate(&[0], 0, 1), alternate(&[1], 0, 0), alternate(&[1, 2], 0, 0), alternate(&[2], 1, 1)],
+            failovers: vec![failover(&[0], 0, 1), failover(&[1], 0, 0), failover(&[1, 2], 0, 0), failover(&[2], 1, 1)],
             ..Snapshot::describe(&fleet)
         };
         snapshot.validate().expect("legal");
@@ -92,12 +93,12 @@ mod tests {
 
     fn lost(cluster: u16, gone: &[&str]) -> Option<Vec<u16>> {
         let snapshot = snapshot();
-        let found = standing_in(&snapshot, ClusterId(cluster), |name| gone.contains(&name));
-        found.map(|alternate| alternate.lost.iter().map(|engine| engine.0).collect())
+        let found = matching(&snapshot, ClusterId(cluster), |name| gone.contains(&name));
+        found.map(|failover| failover.lost.iter().map(|engine| engine.0).collect())
     }
 
     #[test]
-    fn the_alternate_that_fits_what_is_gone() {
+    fn the_failover_that_fits_what_is_down() {
         assert_eq!(lost(0, &[]), None);
         assert_eq!(lost(0, &["e1"]), Some(vec![0]));
         assert_eq!(lost(0, &["e2"]), Some(vec![1]), "not the region: one engine explains it");
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn what_is_applied_is_legal_and_changes_no_other_route() {
         let snapshot = snapshot();
-        let applied = applied(&snapshot, ClusterId(0), &snapshot.alternates[0]);
+        let applied = applied(&snapshot, ClusterId(0), &snapshot.failovers[0]);
         applied.validate().expect("legal");
         assert_eq!(applied.routes[1], snapshot.routes[1]);
         assert_eq!((applied.routes[0].shed_frac, &applied.routes[0].weights[..]), (0.25, &[share(1, 1.0)][..]));

@@ -37,11 +37,11 @@ pub fn moves(before: &Snapshot, after: &Snapshot) -> Moves {
     for (&(cluster, class), (demand_rps, shares)) in &new {
         all_rps += demand_rps;
         let none = BTreeMap::new();
-        let held = old.get(&(cluster, class)).map_or(&none, |(_, shares)| shares);
-        let engines: std::collections::BTreeSet<Option<&str>> = held.keys().chain(shares.keys()).copied().collect();
+        let current = old.get(&(cluster, class)).map_or(&none, |(_, shares)| shares);
+        let engines: std::collections::BTreeSet<Option<&str>> = current.keys().chain(shares.keys()).copied().collect();
         for engine in engines {
             let share = |shares: &BTreeMap<Option<&str>, f64>| shares.get(&engine).copied().unwrap_or(0.0);
-            let (before, after) = (share(held), share(shares));
+            let (before, after) = (share(current), share(shares));
             let change_rps = (after - before).abs() * demand_rps;
             // What leaves one engine arrives at another: half of the sum has moved.
             moved_rps += change_rps / 2.0;

@@ -69,27 +69,27 @@ fn odd_scrape(dice: &mut Dice, engine: EngineId) -> Scrape {
     Scrape { engine, outcome: from_metrics(page.as_bytes()).ok_or(ScrapeError::NoSignals) }
 }
 
-/// One plan and its decision, as the controller makes them; the weights in force afterwards.
+/// One plan and its decision, as the controller makes them; the current weights afterwards.
 fn planned(
     seed: u64,
     fleet: &Fleet,
     optimiser: &mut Optimiser,
     inputs: &Inputs,
-    held: Option<Vec<RouteWeights>>,
+    current: Option<Vec<RouteWeights>>,
 ) -> Vec<RouteWeights> {
-    let plan = optimiser.plan(fleet, inputs, held.as_deref()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let plan = optimiser.plan(fleet, inputs, current.as_deref()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     let weights = plan.weights();
     verify::legal(fleet, inputs, &weights).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     let sheds = |weights: &[RouteWeights]| weights.iter().any(|route| route.shed_frac > 0.0);
-    if let Some(held) = &held
-        && verify::legal(fleet, inputs, held).is_ok()
-        && !sheds(held)
+    if let Some(current) = &current
+        && verify::legal(fleet, inputs, current).is_ok()
+        && !sheds(current)
         && !sheds(&weights)
     {
         assert!(plan.moved_frac <= inputs.move_limit_frac + ROUNDING, "seed {seed}: moves {}", plan.moved_frac);
     }
-    match (decide(fleet, inputs, held.as_deref(), &plan), held) {
-        (Decision::Keep { .. }, Some(held)) => held,
+    match (decide(fleet, inputs, current.as_deref(), &plan), current) {
+        (Decision::Keep { .. }, Some(current)) => current,
         _ => weights,
     }
 }
@@ -105,7 +105,7 @@ fn no_report_probe_or_page_makes_an_illegal_plan_or_a_wild_move() {
         let (config, fleet) = (Arc::new(config.clone()), config.fleet);
         let mut measured = Measured::new(Arc::clone(&config));
         let mut optimiser = Optimiser::new(Duration::from_secs(20));
-        let (mut now, mut held) = (Duration::ZERO, None);
+        let (mut now, mut current) = (Duration::ZERO, None);
         for _ in 0..TICKS {
             now += Duration::from_millis([2_000, 2_000, 2_000, 500, 9_000, 40_000][dice.below(6)]);
             for cluster in 0..fleet.clusters.len() {
@@ -115,12 +115,13 @@ fn no_report_probe_or_page_makes_an_illegal_plan_or_a_wild_move() {
                 }
             }
             for engine in fleet.engine_ids() {
-                let answer = [Answer::Healthy, Answer::Healthy, Answer::Refused, Answer::Silent, Answer::Silent][dice.below(5)];
+                let answer =
+                    [Answer::Healthy, Answer::Healthy, Answer::Refused, Answer::TimedOut, Answer::TimedOut][dice.below(5)];
                 measured.probe(Probe { engine, answer });
                 measured.scrape(now, odd_scrape(&mut dice, engine));
             }
-            let (inputs, _) = measured.inputs(now, Vec::new(), held.as_deref());
-            held = Some(planned(seed, &fleet, &mut optimiser, &inputs, held));
+            let (inputs, _) = measured.inputs(now, Vec::new(), current.as_deref());
+            current = Some(planned(seed, &fleet, &mut optimiser, &inputs, current));
         }
     }
 }
@@ -132,7 +133,7 @@ fn told(odd: impl Fn(u64) -> Option<DemandReport>) -> Vec<Anomaly> {
     let fleet = config.fleet.clone();
     let mut measured = Measured::new(Arc::clone(&config));
     let mut optimiser = Optimiser::new(Duration::from_secs(20));
-    let mut held = None;
+    let mut current = None;
     let mut told: Vec<Anomaly> = Vec::new();
     for tick in 0..120 {
         let now = Duration::from_secs(2 * tick);
@@ -150,11 +151,11 @@ fn told(odd: impl Fn(u64) -> Option<DemandReport>) -> Vec<Anomaly> {
             }
         }
         fleet.engine_ids().for_each(|engine| _ = measured.probe(Probe { engine, answer: Answer::Healthy }));
-        let (inputs, suspicions) = measured.inputs(now, Vec::new(), held.as_deref());
+        let (inputs, anomalies) = measured.inputs(now, Vec::new(), current.as_deref());
 
-        assert!(tick >= 60 || suspicions.is_empty(), "before anything is odd: {suspicions:?}");
-        held = Some(planned(tick, &fleet, &mut optimiser, &inputs, held));
-        suspicions.into_iter().filter(|found| !told.contains(found)).collect::<Vec<_>>().into_iter().for_each(|f| told.push(f));
+        assert!(tick >= 60 || anomalies.is_empty(), "before anything is odd: {anomalies:?}");
+        current = Some(planned(tick, &fleet, &mut optimiser, &inputs, current));
+        anomalies.into_iter().filter(|found| !told.contains(found)).collect::<Vec<_>>().into_iter().for_each(|f| told.push(f));
     }
     told
 }
@@ -168,7 +169,7 @@ fn report(count: u64, window_ms: u64, engines: Vec<EngineReport>) -> Option<Dema
 #[track_caller]
 fn names(odd: impl Fn(u64) -> Option<DemandReport>, subject: &str, part: &str) {
     let told = told(odd);
-    assert!(told.iter().any(|found| found.subject == subject && found.finding.contains(part)), "{told:#?}");
+    assert!(told.iter().any(|found| found.subject == subject && found.detail.contains(part)), "{told:#?}");
 }
 
 #[test]

@@ -109,7 +109,7 @@ async fn an_engine_that_hangs_is_never_asked_twice_at_once() {
     });
     let mut scrapes = watch(address);
     for _ in 0..2 {
-        assert_eq!(next(&mut scrapes).await.outcome, Err(ScrapeError::Silent));
+        assert_eq!(next(&mut scrapes).await.outcome, Err(ScrapeError::TimedOut));
     }
     assert!(most.load(Ordering::SeqCst) <= 2, "the next may connect just before the last is seen to leave");
     assert!(total.load(Ordering::SeqCst) <= 3, "two periods of 2 s, and not hundreds of 20 ms");

@@ -65,7 +65,7 @@ pub(super) struct Trial {
 
 /// What a trial has shown, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum TrialResult {
     Good(String),
     Bad(String),
 }
@@ -133,22 +133,22 @@ impl CanaryCluster {
         }
     }
 
-    /// What would be in force everywhere if only the canary's cluster went from `held` to `new`.
+    /// What would be in force everywhere if only the canary's cluster went from `current` to `new`.
     /// `None` where a trial makes no sense: nothing changes there, or both together break a rule.
     pub(super) fn mix(
         &self,
         fleet: &Fleet,
         inputs: &Inputs,
-        held: &[RouteWeights],
+        current: &[RouteWeights],
         new: &[RouteWeights],
     ) -> Option<Vec<RouteWeights>> {
         let route = |old: &RouteWeights| match new.iter().find(|new| (new.cluster, new.class) == (old.cluster, old.class)) {
             Some(new) if new.cluster == self.cluster => new.clone(),
             _ => old.clone(),
         };
-        let mix: Vec<RouteWeights> = held.iter().map(route).collect();
+        let mix: Vec<RouteWeights> = current.iter().map(route).collect();
         let is_legal = verify::legal(fleet, inputs, &mix).is_ok();
-        (is_legal && gate::moved_frac(inputs, held, &mix) > TRIED_FRAC).then_some(mix)
+        (is_legal && gate::moved_frac(inputs, current, &mix) > TRIED_FRAC).then_some(mix)
     }
 
     /// Begins a trial of `content`, which was published for this cluster alone as `generation`.
@@ -157,7 +157,7 @@ impl CanaryCluster {
         now: Duration,
         fleet: &Fleet,
         inputs: &Inputs,
-        held: &[RouteWeights],
+        current: &[RouteWeights],
         mix: Vec<RouteWeights>,
         (generation, content, before): (u64, Snapshot, Arc<Snapshot>),
     ) {
@@ -170,7 +170,7 @@ impl CanaryCluster {
             met: Met::default(),
             met_before: std::mem::take(&mut self.met),
             foreseen_ms: self.foreseen_ms(fleet, inputs, &mix),
-            foreseen_before_ms: self.foreseen_ms(fleet, inputs, held),
+            foreseen_before_ms: self.foreseen_ms(fleet, inputs, current),
             mix,
         });
     }
@@ -196,8 +196,8 @@ impl CanaryCluster {
     }
 
     /// What the trial has shown, once its time is over.
-    pub(super) fn finding(&self, now: Duration) -> Option<Finding> {
-        self.trial.as_ref().filter(|trial| now >= trial.until).map(Trial::finding)
+    pub(super) fn result(&self, now: Duration) -> Option<TrialResult> {
+        self.trial.as_ref().filter(|trial| now >= trial.until).map(Trial::result)
     }
 
     /// Ends the trial, if one runs; a plan that `has_failed` for a reason is held back for a while.
@@ -269,11 +269,11 @@ impl Trial {
         )
     }
 
-    fn finding(&self) -> Finding {
+    fn result(&self) -> TrialResult {
         let is_dearer = self.met.mean_ms().is_some_and(|met| met > self.expected_ms() * (1.0 + DEARER_FRAC));
         // Failures need no answers to count.
         let fails = self.met.attempts >= ANSWERS_LEAST && self.met.failed_frac() > self.met_before.failed_frac() + FAILED_FRAC;
-        if is_dearer || fails { Finding::Bad(self.figures()) } else { Finding::Good(self.figures()) }
+        if is_dearer || fails { TrialResult::Bad(self.figures()) } else { TrialResult::Good(self.figures()) }
     }
 }
 
@@ -300,7 +300,7 @@ mod tests {
     }
 
     /// A trial after which requests have met `after`, where they met `before` until then.
-    fn finding(before: &[DemandReport], after: &[DemandReport]) -> (Finding, f64) {
+    fn result(before: &[DemandReport], after: &[DemandReport]) -> (TrialResult, f64) {
         let mut config = crate::config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
         config.control.canary = config.fleet.cluster("b");
         config.control.canary_periods = 5;
@@ -308,37 +308,37 @@ mod tests {
         let mut canary = CanaryCluster::new(&config).expect("there is one");
         let inputs = Inputs::from_fleet(fleet);
         let less = Inputs { demand_rps: vec![vec![60.0], vec![80.0], vec![40.0]], ..inputs.clone() };
-        let held = plan(fleet, &less, None).expect("a plan").weights();
+        let current = plan(fleet, &less, None).expect("a plan").weights();
         let next = plan(fleet, &Inputs { demand_rps: vec![vec![20.0], vec![80.0], vec![10.0]], ..less.clone() }, None);
         let next = next.expect("a plan");
         before.iter().for_each(|report| canary.observe(Duration::ZERO, report));
-        let mix = canary.mix(fleet, &less, &held, &next.weights()).expect("b changes, and nothing breaks");
-        assert_eq!((&mix[0], &mix[2]), (&held[0], &held[2]), "the others stay");
+        let mix = canary.mix(fleet, &less, &current, &next.weights()).expect("b changes, and nothing breaks");
+        assert_eq!((&mix[0], &mix[2]), (&current[0], &current[2]), "the others stay");
         assert_eq!(mix[1], next.weights()[1]);
         let content = build::snapshot(fleet, &next, 7, 0, "test");
         let published = (7, content.clone(), Arc::new(content));
-        canary.begin(Duration::ZERO, fleet, &less, &held, mix, published);
-        assert!(canary.holds_back(PERIOD, &less, &held).is_some(), "one at a time");
+        canary.begin(Duration::ZERO, fleet, &less, &current, mix, published);
+        assert!(canary.holds_back(PERIOD, &less, &current).is_some(), "one at a time");
         let ratio = canary.trial.as_ref().map_or(0.0, |trial| trial.foreseen_ms / trial.foreseen_before_ms);
         after.iter().for_each(|report| canary.observe(2 * PERIOD, report));
-        assert_eq!(canary.finding(4 * PERIOD), None, "its time is not over");
-        let finding = canary.finding(5 * PERIOD).expect("it is now");
-        let failed = matches!(finding, Finding::Bad(_)).then(|| (next.weights(), "test".to_owned()));
+        assert_eq!(canary.result(4 * PERIOD), None, "its time is not over");
+        let result = canary.result(5 * PERIOD).expect("it is now");
+        let failed = matches!(result, TrialResult::Bad(_)).then(|| (next.weights(), "test".to_owned()));
         let has_failed = failed.is_some();
         canary.end(5 * PERIOD, failed);
         assert_eq!(canary.holds_back(6 * PERIOD, &less, &next.weights()).is_some(), has_failed);
-        assert!(canary.holds_back(6 * PERIOD, &less, &held).is_none(), "another plan may be tried");
+        assert!(canary.holds_back(6 * PERIOD, &less, &current).is_none(), "another plan may be tried");
         assert!(canary.holds_back(500 * PERIOD, &less, &next.weights()).is_none(), "in the end it may be tried again");
-        (finding, ratio)
+        (result, ratio)
     }
 
     fn is_good(before: &[DemandReport], after: &[DemandReport]) -> bool {
-        matches!(finding(before, after).0, Finding::Good(_))
+        matches!(result(before, after).0, TrialResult::Good(_))
     }
 
     #[test]
     fn what_counts_is_the_change_against_what_was_foreseen() {
-        let ratio = finding(&[], &[]).1;
+        let ratio = result(&[], &[]).1;
         // Everything takes three times what the profiles say, before and after.
         let before = [report(6, 400, 0, 3_000.0)];
         assert!(is_good(&before, &[report(7, 400, 0, 3_000.0 * ratio * 1.2)]));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::control::canary::cluster::{CanaryCluster, Finding};
+use crate::control::canary::cluster::{CanaryCluster, TrialResult};
 use crate::model::Fleet;
 use crate::plan::{Inputs, RouteWeights};
 use crate::protocol::DemandReport;
@@ -34,9 +34,9 @@ pub enum Action {
 pub struct NextPlan<'a> {
     pub fleet: &'a Fleet,
     pub inputs: &'a Inputs,
-    pub held: Option<&'a Arc<Snapshot>>,
-    /// The weights of `held`, everywhere together; `None` where nobody knows them.
-    pub held_weights: Option<&'a [RouteWeights]>,
+    pub current: Option<&'a Arc<Snapshot>>,
+    /// The weights of `current`, everywhere together; `None` where nobody knows them.
+    pub current_weights: Option<&'a [RouteWeights]>,
     /// The weights of the new plan, and its snapshot.
     pub weights: &'a [RouteWeights],
     pub content: &'a Snapshot,
@@ -57,7 +57,7 @@ pub struct Canary {
 #[derive(Debug)]
 struct Pending {
     inputs: Inputs,
-    held: Vec<RouteWeights>,
+    current: Vec<RouteWeights>,
     mix: Vec<RouteWeights>,
     content: Snapshot,
     before: Arc<Snapshot>,
@@ -75,69 +75,71 @@ impl Canary {
         }
     }
 
-    /// Ends a trial whose time is over. `held` is what is in force.
-    pub fn on_tick(&mut self, now: Duration, fleet: &Fleet, held: Option<&Snapshot>) -> Action {
-        let Some(on_trial) = held.filter(|held| !held.audience.is_empty()) else {
+    /// Ends a trial whose time is over. `current` is what is in force.
+    pub fn on_tick(&mut self, now: Duration, fleet: &Fleet, current: Option<&Snapshot>) -> Action {
+        let Some(on_trial) = current.filter(|current| !current.target_clusters.is_empty()) else {
             // Something that could not wait was published to all.
             self.cluster.as_mut().and_then(|cluster| cluster.end(now, None));
             return Action::Nothing;
         };
-        let names = on_trial.audience.join(", ");
+        let names = on_trial.target_clusters.join(", ");
         let Some(cluster) = self.cluster.as_mut().filter(|cluster| cluster.is_trying(on_trial.generation)) else {
             self.cluster.as_mut().and_then(|cluster| cluster.end(now, None));
             let reason = format!("the trial of its successor in cluster {names} ended with its controller");
             return Action::TakeBack { reason };
         };
-        let Some(finding) = cluster.finding(now) else { return Action::Nothing };
-        let failed = match &finding {
-            Finding::Good(_) => None,
-            Finding::Bad(figures) => build::held_weights(fleet, on_trial).map(|weights| (weights, figures.clone())),
+        let Some(result) = cluster.result(now) else { return Action::Nothing };
+        let failed = match &result {
+            TrialResult::Good(_) => None,
+            TrialResult::Bad(figures) => build::current_weights(fleet, on_trial).map(|weights| (weights, figures.clone())),
         };
         let Some(trial) = cluster.end(now, failed) else { return Action::Nothing };
-        let (content, reason) = match finding {
-            Finding::Good(figures) => (trial.content, format!("its trial in cluster {names} went well: {figures}")),
-            Finding::Bad(figures) => {
+        let (content, reason) = match result {
+            TrialResult::Good(figures) => (trial.content, format!("its trial in cluster {names} went well: {figures}")),
+            TrialResult::Bad(figures) => {
                 (Snapshot::clone(&trial.before), format!("its successor failed its trial in cluster {names}: {figures}"))
             }
         };
-        Action::Publish(Snapshot { reason, audience: Vec::new(), ..content })
+        Action::Publish(Snapshot { reason, target_clusters: Vec::new(), ..content })
     }
 
     /// Decides how a plan is published that is worth publishing.
     pub fn on_plan(&mut self, now: Duration, next: &NextPlan<'_>) -> Action {
         self.pending = None;
         let mut content = next.content.clone();
-        if let Some(held) = next.held.filter(|held| next.held_weights.is_none() && !held.audience.is_empty()) {
-            content.reason = format!("what was on trial in cluster {} breaks a rule by now", held.audience.join(", "));
+        if let Some(current) =
+            next.current.filter(|current| next.current_weights.is_none() && !current.target_clusters.is_empty())
+        {
+            content.reason = format!("what was on trial in cluster {} breaks a rule by now", current.target_clusters.join(", "));
         }
         let Some(cluster) = self.cluster.as_ref().filter(|_| !next.is_urgent) else { return Action::Publish(content) };
         if let Some(reason) = cluster.holds_back(now, next.inputs, next.weights) {
             return Action::HoldBack(reason);
         }
-        let (Some(held), Some(before)) = (next.held_weights, next.held) else { return Action::Publish(content) };
-        let Some(mix) = cluster.mix(next.fleet, next.inputs, held, next.weights) else { return Action::Publish(content) };
+        let (Some(current), Some(before)) = (next.current_weights, next.current) else { return Action::Publish(content) };
+        let Some(mix) = cluster.mix(next.fleet, next.inputs, current, next.weights) else { return Action::Publish(content) };
         let reason = format!("on trial in cluster {}: {}", cluster.name, content.reason);
-        let shown = Snapshot { audience: vec![cluster.name.clone()], reason, ..content.clone() };
-        let (inputs, held, before) = (next.inputs.clone(), held.to_vec(), Arc::clone(before));
-        self.pending = Some(Pending { inputs, held, mix, content, before });
+        let shown = Snapshot { target_clusters: vec![cluster.name.clone()], reason, ..content.clone() };
+        let (inputs, current, before) = (next.inputs.clone(), current.to_vec(), Arc::clone(before));
+        self.pending = Some(Pending { inputs, current, mix, content, before });
         Action::Trial(shown)
     }
 
     /// A snapshot was published at `now`: if it is the trial that was asked for, that begins. All
-    /// clusters get its alternates in the end.
+    /// clusters get its failover weights in the end.
     pub fn on_published(&mut self, now: Duration, fleet: &Fleet, published: &Snapshot) {
-        let pending = self.pending.take().filter(|_| !published.audience.is_empty());
-        if let (Some(cluster), Some(Pending { inputs, held, mix, content, before })) = (&mut self.cluster, pending) {
-            let content = Snapshot { alternates: published.alternates.clone(), ..content };
-            cluster.begin(now, fleet, &inputs, &held, mix, (published.generation, content, before));
+        let pending = self.pending.take().filter(|_| !published.target_clusters.is_empty());
+        if let (Some(cluster), Some(Pending { inputs, current, mix, content, before })) = (&mut self.cluster, pending) {
+            let content = Snapshot { failovers: published.failovers.clone(), ..content };
+            cluster.begin(now, fleet, &inputs, &current, mix, (published.generation, content, before));
         }
     }
 
-    /// The weights of `held`, everywhere together; `None` where nobody knows what is in force
+    /// The weights of `current`, everywhere together; `None` where nobody knows what is in force
     /// where.
-    pub fn held_weights(&self, fleet: &Fleet, held: &Snapshot) -> Option<Vec<RouteWeights>> {
-        if held.audience.is_empty() {
-            return build::held_weights(fleet, held);
+    pub fn current_weights(&self, fleet: &Fleet, current: &Snapshot) -> Option<Vec<RouteWeights>> {
+        if current.target_clusters.is_empty() {
+            return build::current_weights(fleet, current);
         }
         Some(self.cluster.as_ref()?.trial.as_ref()?.mix.clone())
     }

@@ -10,17 +10,17 @@ pub(super) fn label(routes: &mut [Route], by_hand: &[(ClusterId, ClassId)]) {
 
 /// The snapshot with marks that are true now; `None` where they are already, or while it is on
 /// trial.
-pub(super) fn relabelled(held: &Snapshot, by_hand: &[(ClusterId, ClassId)]) -> Option<Snapshot> {
-    let mut routes = held.routes.clone();
+pub(super) fn relabelled(current: &Snapshot, by_hand: &[(ClusterId, ClassId)]) -> Option<Snapshot> {
+    let mut routes = current.routes.clone();
     label(&mut routes, by_hand);
-    if !held.audience.is_empty() || routes == held.routes {
+    if !current.target_clusters.is_empty() || routes == current.routes {
         return None;
     }
-    let changed = held.routes.iter().zip(&routes).filter(|(before, after)| before.pinned != after.pinned);
+    let changed = current.routes.iter().zip(&routes).filter(|(before, after)| before.pinned != after.pinned);
     let name = |(_, route): (&Route, &Route)| {
-        let (cluster, class) = (&held.clusters[route.cluster.index()].name, &held.classes[route.class.index()].name);
+        let (cluster, class) = (&current.clusters[route.cluster.index()].name, &current.classes[route.class.index()].name);
         format!("{class} of {cluster} {}", if route.pinned { "are set by hand" } else { "are no longer set by hand" })
     };
     let reason = format!("the weights stay; those of {}", changed.map(name).collect::<Vec<_>>().join(", those of "));
-    Some(Snapshot { reason, routes, ..held.clone() })
+    Some(Snapshot { reason, routes, ..current.clone() })
 }

@@ -144,7 +144,7 @@ impl Controller {
         let pins = old.routes.iter().filter(|route| is_pinned(route)).map(|route| HeldPin::of(pin(route), moment)).collect();
         let routes = old.routes.iter().map(|route| Route { pinned: is_pinned(route), ..route.clone() }).collect();
         let reason = format!("rolled back to generation {}", rollback.generation);
-        let content = Snapshot { reason, routes, audience: Vec::new(), ..old };
+        let content = Snapshot { reason, routes, target_clusters: Vec::new(), ..old };
         self.keep_pins(pins, Then::RollBack(rollback, Box::new(content)));
     }
 

@@ -57,23 +57,23 @@ impl Controller {
 
     /// A new leader has what the last one left; everybody else has nothing to take over.
     pub(super) fn on_take_over(&mut self, outcome: Result<Option<Vec<u8>>, StoreError>) {
-        let is_new = self.status.stands_by.is_some() || self.status.plans == 0;
-        self.status.stands_by = match outcome {
+        let is_new = self.status.standby_reason.is_some() || self.status.plans == 0;
+        self.status.standby_reason = match outcome {
             Err(error) => Some(CycleError::TakeOver(error).to_string()),
             Ok(pins) => {
                 pins.iter().for_each(|json| self.adopt_pins(json));
                 self.candidacy.standby_reason()
             }
         };
-        if let Some(held) = self.candidacy.held().filter(|_| is_new) {
-            self.measured.start_from(self.clock.now(), &held);
+        if let Some(current) = self.candidacy.current().filter(|_| is_new) {
+            self.measured.start_from(self.clock.now(), &current);
         }
-        if let Some(reason) = &self.status.stands_by {
+        if let Some(reason) = &self.status.standby_reason {
             let decision = format!("stands by: {reason}");
             return self.end_round(Some(decision));
         }
-        let held = self.candidacy.held();
-        match self.canary.on_tick(self.clock.now(), &self.config.fleet, held.as_deref()) {
+        let current = self.candidacy.current();
+        match self.canary.on_tick(self.clock.now(), &self.config.fleet, current.as_deref()) {
             Action::TakeBack { reason } => {
                 let archive = self.archive.clone();
                 self.work.spawn(async move { Event::FoundBefore(archive.last_for_all().await, reason) });
@@ -95,12 +95,12 @@ impl Controller {
                 let (file, json) = (self.pins.file().to_owned(), pins::to_json(self.pins.all(), moment));
                 self.work.spawn_blocking(move || {
                     if let Err(error) = write_whole(&file, &json) {
-                        tracing::warn!(%error, "the last leader's pins are in force, but not on this disk");
+                        tracing::warn!(%error, "the last leader's pins are active, but not on this disk");
                     }
                     Event::Nothing
                 });
             }
-            Err(error) => tracing::warn!(%error, "the last leader's pins are not in force"),
+            Err(error) => tracing::warn!(%error, "the last leader's pins are not active"),
         }
     }
 
@@ -111,7 +111,7 @@ impl Controller {
         let inputs = self.inputs(None);
         let is_legal = |content: &Snapshot| {
             let is_of_this_fleet = build::changes(&config.fleet, content).is_none();
-            let weights = build::held_weights(&config.fleet, content).filter(|_| is_of_this_fleet);
+            let weights = build::current_weights(&config.fleet, content).filter(|_| is_of_this_fleet);
             weights.is_some_and(|weights| verify::legal(&config.fleet, &inputs, &weights).is_ok())
         };
         let Some(content) = content.filter(is_legal) else { return self.begin_plan() };
@@ -130,17 +130,17 @@ impl Controller {
     }
 
     fn begin_plan(&mut self) {
-        let held = self.held_weights();
-        let inputs = self.inputs(held.as_deref());
-        let in_force = self.candidacy.held();
-        let change = in_force.as_ref().and_then(|snapshot| build::changes(&self.config.fleet, snapshot));
+        let current = self.current_weights();
+        let inputs = self.inputs(current.as_deref());
+        let snapshot = self.candidacy.current();
+        let change = snapshot.as_ref().and_then(|snapshot| build::changes(&self.config.fleet, snapshot));
         let (planner, clock, revision) = (self.planner.clone(), self.clock, self.revision);
         let started = clock.now();
         self.work.spawn(async move {
-            let planned = planner.plan(PlanJob { inputs, held, change }).await;
+            let planned = planner.plan(PlanJob { inputs, current, change }).await;
             let took_ms = (clock.now() - started).as_secs_f64() * 1e3;
-            let held = in_force.map(|snapshot| snapshot.generation);
-            Event::Planned(Box::new(Outcome { planned, revision, held, took_ms }))
+            let generation = snapshot.map(|snapshot| snapshot.generation);
+            Event::Planned(Box::new(Outcome { planned, revision, generation, took_ms }))
         });
     }
 
@@ -152,29 +152,29 @@ impl Controller {
             Ok(planned) => *planned,
             Err(error) => return self.fail_round(&error),
         };
-        let held = self.candidacy.held();
+        let current = self.candidacy.current();
         let is_outdated = self.has_order
             || outcome.revision != self.revision
-            || outcome.held != held.as_ref().map(|held| held.generation)
+            || outcome.generation != current.as_ref().map(|current| current.generation)
             || self.candidacy.standby_reason().is_some();
         if is_outdated {
             self.wants_round = true;
             return self.end_round(None);
         }
-        let Planned { job: PlanJob { inputs, held: held_weights, change }, plan, conclusion } = planned;
+        let Planned { job: PlanJob { inputs, current: current_weights, change }, plan, conclusion } = planned;
         self.status.expected_ms = conclusion.expected_ms;
-        let in_force = conclusion.published.as_ref().map(|(plan, _)| plan.weights()).or_else(|| held_weights.clone());
-        self.present = in_force.map_or_else(Vec::new, |weights| present(&self.config.fleet, &inputs, &weights));
+        let active = conclusion.published.as_ref().map(|(plan, _)| plan.weights()).or_else(|| current_weights.clone());
+        self.present = active.map_or_else(Vec::new, |weights| present(&self.config.fleet, &inputs, &weights));
         let decision = conclusion.decision.to_string();
         let Some((published, mut content)) = conclusion.published else {
-            if let Some(held) = held.as_ref().filter(|_| self.explained.borrow().is_none()) {
+            if let Some(current) = current.as_ref().filter(|_| self.explained.borrow().is_none()) {
                 // After a restart: the plan that kept the weights explains them, as it was made
                 // from them.
-                let generation = Generation(held.generation);
+                let generation = Generation(current.generation);
                 self.explained.send_replace(Some(Arc::new(Explained { generation, inputs, plan })));
             }
             self.status.last_decision = decision;
-            return self.relabel(held.as_deref());
+            return self.relabel(current.as_deref());
         };
         // Weights that are only kept, as those of a silent cluster are, are nobody's choice.
         label(&mut content.routes, &self.by_hand);
@@ -183,8 +183,8 @@ impl Controller {
         let next = NextPlan {
             fleet: &self.config.fleet,
             inputs: &inputs,
-            held: held.as_ref(),
-            held_weights: held_weights.as_deref(),
+            current: current.as_ref(),
+            current_weights: current_weights.as_deref(),
             weights: &weights,
             content: &content,
             is_urgent: change.is_some() || is_illegal,
@@ -198,16 +198,16 @@ impl Controller {
         let publication = Box::new(Publication { inputs, plan: published, decision });
         self.work.spawn(async move {
             let failover = planner.failover_weights(publication.inputs.clone(), weights).await;
-            let content = Snapshot { alternates: build::alternates(&failover), ..content };
+            let content = Snapshot { failovers: build::failovers(&failover), ..content };
             let outcome = publisher.lock().await.publish(content).await;
             Event::Published(publication, outcome)
         });
     }
 
-    /// Publishes what is held with true marks, where an operator has set or freed weights and they
-    /// stay as they are.
-    fn relabel(&mut self, held: Option<&Snapshot>) {
-        let Some(content) = held.and_then(|held| relabelled(held, &self.by_hand)) else { return self.end_round(None) };
+    /// Publishes the current weights with true marks, where an operator has set or freed weights
+    /// and they stay as they are.
+    fn relabel(&mut self, current: Option<&Snapshot>) {
+        let Some(content) = current.and_then(|current| relabelled(current, &self.by_hand)) else { return self.end_round(None) };
         let publisher = Arc::clone(&self.publisher);
         self.work.spawn(async move { Event::Relabelled(publisher.lock().await.publish(content).await) });
     }

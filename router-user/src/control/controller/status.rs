@@ -13,7 +13,7 @@ use crate::publish::Generation;
 pub struct ControlStatus {
     /// Why another controller publishes and not this one; `None` while this one does.
     #[serde(default)]
-    pub stands_by: Option<String>,
+    pub standby_reason: Option<String>,
     /// Plans made since the start, and those that were published.
     pub plans: u64,
     pub published: u64,
@@ -24,7 +24,7 @@ pub struct ControlStatus {
     pub last_plan_ms: f64,
     /// Expected mean latency under the present weights and inputs, in ms.
     pub expected_ms: f64,
-    /// What the loss of each region would have meant when the weights in force were published.
+    /// What the loss of each region would have meant when the current weights were published.
     #[serde(default)]
     pub regions: Vec<RegionLoss>,
     pub clusters: Vec<ClusterDemand>,
@@ -34,7 +34,7 @@ pub struct ControlStatus {
     pub trial: Option<String>,
     /// Measurements that are not believed as they came.
     #[serde(default)]
-    pub suspicions: Vec<Anomaly>,
+    pub anomalies: Vec<Anomaly>,
 }
 
 /// The plan in force, and what it was made for.

@@ -62,7 +62,7 @@ pub(super) enum Event {
 pub(super) struct Outcome {
     pub(super) planned: Result<Box<Planned>, CycleError>,
     pub(super) revision: u64,
-    pub(super) held: Option<u64>,
+    pub(super) generation: Option<u64>,
     pub(super) took_ms: f64,
 }
 
@@ -115,7 +115,7 @@ pub struct Controller {
     /// Pins are being changed; orders that came meanwhile wait.
     pub(super) has_order: bool,
     pub(super) orders: VecDeque<Command>,
-    /// Every engine under the weights in force, as of the last plan.
+    /// Every engine under the current weights, as of the last plan.
     pub(super) present: Vec<EnginePresent>,
     pub(super) status: ControlStatus,
     status_sender: watch::Sender<ControlStatus>,
@@ -147,8 +147,8 @@ impl Controller {
         let (status_sender, status) = watch::channel(ControlStatus::default());
         let (explained_sender, explained) = watch::channel(None);
         let mut measured = Measured::new(Arc::clone(&config));
-        if let Some(held) = candidacy.held() {
-            measured.start_from(clock.now(), &held);
+        if let Some(current) = candidacy.current() {
+            measured.start_from(clock.now(), &current);
         }
         if let Some(reports) = publisher.reports() {
             tokio::spawn(take_reports(reports, commands.clone()));
@@ -231,7 +231,7 @@ impl Controller {
             }
             Event::TookOver(outcome) => self.on_take_over(outcome),
             Event::FoundBefore(before, reason) => {
-                self.finish_trial(before.map(|before| Snapshot { reason, audience: Vec::new(), ..before }));
+                self.finish_trial(before.map(|before| Snapshot { reason, target_clusters: Vec::new(), ..before }));
             }
             Event::TrialEnded(outcome) => self.on_trial_ended(outcome),
             Event::Planned(outcome) => self.on_planned(*outcome),
@@ -250,8 +250,10 @@ impl Controller {
         let name = &self.config.fleet.engines[probe.engine.index()].name;
         match verdict {
             Verdict::Ready => tracing::info!(engine = name, "engine answers again"),
-            Verdict::Gone => tracing::warn!(engine = name, "engine refuses its health probe; planning without it"),
-            Verdict::Silent => tracing::warn!(engine = name, "engine is silent to its health probe"),
+            Verdict::Down => tracing::warn!(engine = name, "engine refuses its health probe; planning without it"),
+            Verdict::Unresponsive => {
+                tracing::warn!(engine = name, "engine is does not answer its health probe in time; planning without it")
+            }
         }
         true
     }
@@ -267,9 +269,9 @@ impl Controller {
                 });
             }
             Change::Lead => {
-                self.wants_round |= self.status.stands_by.is_some() != self.candidacy.standby_reason().is_some();
+                self.wants_round |= self.status.standby_reason.is_some() != self.candidacy.standby_reason().is_some();
             }
-            Change::Behind if self.candidacy.held().is_none() => self.wants_round = true,
+            Change::Behind if self.candidacy.current().is_none() => self.wants_round = true,
             Change::Behind => {
                 self.work.spawn(async move {
                     if let Err(error) = publisher.lock().await.catch_up().await {
@@ -287,22 +289,22 @@ impl Controller {
         Ok(self.measured.report(self.clock.now(), report)?)
     }
 
-    /// The weights in force, everywhere together; `None` where there are none, or nobody knows what
-    /// is in force where.
-    pub(super) fn held_weights(&self) -> Option<Vec<RouteWeights>> {
-        self.canary.held_weights(&self.config.fleet, &*self.candidacy.held()?)
+    /// The current weights of all clusters; `None` where there are none, or nobody knows which
+    /// cluster uses which.
+    pub(super) fn current_weights(&self) -> Option<Vec<RouteWeights>> {
+        self.canary.current_weights(&self.config.fleet, &*self.candidacy.current()?)
     }
 
     /// The inputs of the next plan. What is suspicious in them is logged once, and shown for as
     /// long as it lasts.
-    pub(super) fn inputs(&mut self, held: Option<&[RouteWeights]>) -> Inputs {
-        let pins = self.pins.in_force(self.clock.now(), &self.config.fleet);
+    pub(super) fn inputs(&mut self, current: Option<&[RouteWeights]>) -> Inputs {
+        let pins = self.pins.active(self.clock.now(), &self.config.fleet);
         self.by_hand = pins.iter().map(|pin| (pin.cluster, pin.class)).collect();
-        let (inputs, suspicions) = self.measured.inputs(self.clock.now(), pins, held);
-        for Anomaly { subject, finding } in suspicions.iter().filter(|found| !self.status.suspicions.contains(found)) {
-            tracing::warn!(subject, finding, "suspicious input");
+        let (inputs, anomalies) = self.measured.inputs(self.clock.now(), pins, current);
+        for Anomaly { subject, detail } in anomalies.iter().filter(|found| !self.status.anomalies.contains(found)) {
+            tracing::warn!(subject, detail, "anomaly in the inputs");
         }
-        self.status.suspicions = suspicions;
+        self.status.anomalies = anomalies;
         inputs
     }
 

@@ -10,10 +10,10 @@ pub struct Anomaly {
     /// Subject of the measurement, such as `engine e2` or `cluster b`.
     pub subject: String,
     /// Description of the anomaly, and its effect on the plan.
-    pub finding: String,
+    pub detail: String,
 }
 
 /// An anomaly of one engine.
-pub(crate) fn anomaly_of(fleet: &Fleet, engine: EngineId, finding: String) -> Anomaly {
-    Anomaly { subject: format!("engine {}", fleet.engines[engine.index()].name), finding }
+pub(crate) fn anomaly_of(fleet: &Fleet, engine: EngineId, detail: String) -> Anomaly {
+    Anomaly { subject: format!("engine {}", fleet.engines[engine.index()].name), detail }
 }

@@ -31,15 +31,15 @@ pub enum Answer {
     /// Connection refused or broken, or a status of 500 and above: certain evidence.
     Refused,
     /// No answer within the time-out.
-    Silent,
+    TimedOut,
 }
 
 /// The state of an engine that the plan uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Ready,
-    Gone,
-    Silent,
+    Down,
+    Unresponsive,
 }
 
 /// Health of one engine according to its probes. Pure: it takes answers and gives a verdict.
@@ -56,7 +56,7 @@ impl Health {
         match answer {
             Answer::Healthy => *self = Self::default(),
             Answer::Refused => self.refusals = self.refusals.saturating_add(1),
-            Answer::Silent => self.silences = self.silences.saturating_add(1),
+            Answer::TimedOut => self.silences = self.silences.saturating_add(1),
         }
         (self.verdict() != before).then_some(self.verdict())
     }
@@ -68,8 +68,8 @@ impl Health {
 
     pub(crate) fn verdict(self) -> Verdict {
         match (self.refusals >= REFUSALS, self.silences >= SILENCES) {
-            (true, _) => Verdict::Gone,
-            (false, true) => Verdict::Silent,
+            (true, _) => Verdict::Down,
+            (false, true) => Verdict::Unresponsive,
             (false, false) => Verdict::Ready,
         }
     }
@@ -110,7 +110,7 @@ pub(crate) async fn watch(engine: EngineId, address: SocketAddr, period: Duratio
         ticks.tick().await;
         let answer = match client.get(format!("http://{address}/health")).send().await {
             Ok(response) if response.status().as_u16() < 500 => Answer::Healthy,
-            Err(error) if error.is_timeout() => Answer::Silent,
+            Err(error) if error.is_timeout() => Answer::TimedOut,
             Ok(_) | Err(_) => Answer::Refused,
         };
         if probes.send(Probe { engine, answer }).await.is_err() {
@@ -132,16 +132,16 @@ mod tests {
     fn two_refusals_take_an_engine_out_and_one_answer_brings_it_back() {
         use Answer::{Healthy, Refused};
         let found = verdicts(&[Refused, Healthy, Refused, Refused, Refused, Healthy, Healthy]);
-        assert_eq!(found, [None, None, None, Some(Verdict::Gone), None, Some(Verdict::Ready), None]);
+        assert_eq!(found, [None, None, None, Some(Verdict::Down), None, Some(Verdict::Ready), None]);
     }
 
     #[test]
     fn silence_has_to_last_longer_than_refusal() {
-        use Answer::{Healthy, Refused, Silent};
-        assert_eq!(verdicts(&[Silent, Silent, Silent, Silent, Healthy, Silent]), [None; 6]);
-        assert_eq!(verdicts(&[Silent; 5])[4], Some(Verdict::Silent));
-        let found = verdicts(&[Silent, Silent, Silent, Silent, Silent, Refused, Refused]);
-        assert_eq!(found[6], Some(Verdict::Gone), "hard evidence wins");
+        use Answer::{Healthy, Refused, TimedOut};
+        assert_eq!(verdicts(&[TimedOut, TimedOut, TimedOut, TimedOut, Healthy, TimedOut]), [None; 6]);
+        assert_eq!(verdicts(&[TimedOut; 5])[4], Some(Verdict::Unresponsive));
+        let found = verdicts(&[TimedOut, TimedOut, TimedOut, TimedOut, TimedOut, Refused, Refused]);
+        assert_eq!(found[6], Some(Verdict::Down), "hard evidence wins");
     }
 
     #[test]

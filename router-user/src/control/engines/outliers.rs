@@ -20,7 +20,7 @@ const SLOW_CLEAR_FACTOR: f64 = 3.0;
 
 /// Decayed outcomes of the requests to one engine.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Conduct {
+pub(crate) struct EngineOutcomes {
     attempts: f64,
     failures: f64,
     answers: f64,
@@ -30,7 +30,7 @@ pub(crate) struct Conduct {
     is_slow: bool,
 }
 
-impl Conduct {
+impl EngineOutcomes {
     /// Takes the report of one data plane. Returns false, and changes nothing, for impossible
     /// numbers.
     pub(crate) fn take(&mut self, now: Duration, report: &EngineReport) -> bool {
@@ -89,27 +89,27 @@ mod tests {
 
     #[test]
     fn many_failures_count_until_they_are_few() {
-        let mut conduct = Conduct::default();
-        assert!(conduct.take(at(0), &report(10, 10, 0.0)));
-        assert_eq!(conduct.failing_frac(at(0)), None, "too few to tell");
-        assert!(conduct.take(at(1), &report(20, 15, 0.0)));
-        assert!(conduct.failing_frac(at(1)).is_some_and(|share| share > 0.8));
-        assert!(conduct.take(at(20), &report(40, 0, 0.0)));
-        assert!(conduct.failing_frac(at(20)).is_some(), "a third is still many");
-        assert!(conduct.take(at(60), &report(100, 1, 0.0)));
-        assert_eq!(conduct.failing_frac(at(60)), None);
+        let mut outcomes = EngineOutcomes::default();
+        assert!(outcomes.take(at(0), &report(10, 10, 0.0)));
+        assert_eq!(outcomes.failing_frac(at(0)), None, "too few to tell");
+        assert!(outcomes.take(at(1), &report(20, 15, 0.0)));
+        assert!(outcomes.failing_frac(at(1)).is_some_and(|share| share > 0.8));
+        assert!(outcomes.take(at(20), &report(40, 0, 0.0)));
+        assert!(outcomes.failing_frac(at(20)).is_some(), "a third is still many");
+        assert!(outcomes.take(at(60), &report(100, 1, 0.0)));
+        assert_eq!(outcomes.failing_frac(at(60)), None);
     }
 
     #[test]
     fn an_engine_many_times_slower_than_planned_is_named_and_nonsense_is_not_counted() {
-        let mut conduct = Conduct::default();
-        assert!(conduct.take(at(0), &report(30, 0, 30.0 * 4_000.0)));
-        assert_eq!(conduct.slow_ms(at(0), 1_000.0), None);
-        assert_eq!(conduct.slow_ms(at(0), 700.0).map(f64::round), Some(4_000.0));
-        assert!(conduct.slow_ms(at(0), 1_000.0).is_some(), "not believed again so soon");
-        assert_eq!(conduct.slow_ms(at(0), 1_500.0), None);
+        let mut outcomes = EngineOutcomes::default();
+        assert!(outcomes.take(at(0), &report(30, 0, 30.0 * 4_000.0)));
+        assert_eq!(outcomes.slow_ms(at(0), 1_000.0), None);
+        assert_eq!(outcomes.slow_ms(at(0), 700.0).map(f64::round), Some(4_000.0));
+        assert!(outcomes.slow_ms(at(0), 1_000.0).is_some(), "not believed again so soon");
+        assert_eq!(outcomes.slow_ms(at(0), 1_500.0), None);
         for (failures, latency) in [(31, 0.0), (0, f64::NAN), (0, -1.0), (0, f64::INFINITY)] {
-            assert!(!conduct.take(at(1), &report(30, failures, latency)));
+            assert!(!outcomes.take(at(1), &report(30, failures, latency)));
         }
     }
 }

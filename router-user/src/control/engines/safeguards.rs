@@ -2,7 +2,7 @@
 //! engine gets no additional load, and such a cluster keeps its weights. Pure.
 //!
 //! docs/model.md, section 10. Suspect data alone takes no load away: an engine keeps its load, so
-//! held weights stay legal and no plan must move. Only failing requests do.
+//! current weights stay legal and no plan must move. Only failing requests do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,13 +34,13 @@ impl Measured {
     pub(crate) fn limit_engines(
         &mut self,
         now: Duration,
-        held: &[RouteWeights],
+        current: &[RouteWeights],
         inputs: &mut Inputs,
-        suspicions: &mut Vec<Anomaly>,
+        anomalies: &mut Vec<Anomaly>,
     ) {
         let config = Arc::clone(&self.config);
         let fleet = &config.fleet;
-        let evaluation = evaluate(fleet, inputs, held);
+        let evaluation = evaluate(fleet, inputs, current);
         let farthest = |engine: EngineId| inputs.rtt_ms.iter().map(|row| row[engine.index()]).fold(0.0, f64::max);
         let mut limits: Vec<Option<f64>> = vec![None; fleet.engines.len()];
         let mut failing = Vec::new();
@@ -51,20 +51,20 @@ impl Measured {
                 limits[at] = Some(load.max(UNKNOWN_FRAC * capacity));
             } else if let Some(late) = self.is_late(now, engine) {
                 limits[at] = Some(load.max(LATE_FRAC * capacity));
-                let finding = format!("{late} late; it gets no more than most of its capacity");
-                suspicions.push(anomaly_of(fleet, engine, finding));
+                let detail = format!("{late} late; it gets no more than most of its capacity");
+                anomalies.push(anomaly_of(fleet, engine, detail));
             }
-            if let Some(finding) = self.progress[at].finding(now) {
+            if let Some(detail) = self.progress[at].anomaly(now) {
                 limits[at] = Some(load.max(FAILING_FRAC * capacity));
-                suspicions.push(anomaly_of(fleet, engine, format!("{finding}; it gets no more than it has")));
+                anomalies.push(anomaly_of(fleet, engine, format!("{detail}; it gets no more than it has")));
             }
-            if let Some(ms) = self.conduct[at].slow_ms(now, planned.latency_ms + farthest(engine)) {
+            if let Some(ms) = self.outcomes[at].slow_ms(now, planned.latency_ms + farthest(engine)) {
                 limits[at] = Some(load.max(FAILING_FRAC * capacity));
-                let finding =
+                let detail =
                     format!("takes many times what its profile says, about {}; it gets no more than it has", rounded(ms));
-                suspicions.push(anomaly_of(fleet, engine, finding));
+                anomalies.push(anomaly_of(fleet, engine, detail));
             }
-            if let Some(share) = self.conduct[at].failing_frac(now) {
+            if let Some(share) = self.outcomes[at].failing_frac(now) {
                 let stays = ((1.0 - share) / FAILING_STEP_FRAC).floor() * FAILING_STEP_FRAC;
                 failing.push((engine, stays.max(FAILING_FRAC) * capacity));
             }
@@ -75,7 +75,7 @@ impl Measured {
             if is_believed {
                 limits[engine.index()] = Some(limit);
             }
-            suspicions.push(anomaly_of(fleet, engine, format!("answers its probe, but most requests to it fail: {made}")));
+            anomalies.push(anomaly_of(fleet, engine, format!("answers its probe, but most requests to it fail: {made}")));
         }
         inputs.load_limit_rps = limits;
     }
@@ -83,18 +83,18 @@ impl Measured {
     /// Engines whose probe and metrics contradict each other. The plan uses the worse of the two.
     pub(crate) fn contradictions(&self, now: Duration) -> Vec<Anomaly> {
         let fleet = &self.config.fleet;
-        let finding = |engine: EngineId| {
+        let detail = |engine: EngineId| {
             let is_working = self.signals(now, engine).and_then(|signals| signals.running).is_some_and(|running| running >= 1.0);
             match self.health[engine.index()].verdict() {
                 Verdict::Ready if self.ready_replicas(now, engine) == Some(0) => {
                     Some("answers its probe and counts no live replica; planned without it")
                 }
-                Verdict::Gone if is_working => Some("refuses its probe and works on requests; planned without it"),
+                Verdict::Down if is_working => Some("refuses its probe and works on requests; planned without it"),
                 _ => None,
             }
         };
-        let found = fleet.engine_ids().filter_map(|engine| Some((engine, finding(engine)?)));
-        found.map(|(engine, finding)| anomaly_of(fleet, engine, finding.to_owned())).collect()
+        let found = fleet.engine_ids().filter_map(|engine| Some((engine, detail(engine)?)));
+        found.map(|(engine, detail)| anomaly_of(fleet, engine, detail.to_owned())).collect()
     }
 
     /// Which source of an engine's data is late, while the engine is ready.
@@ -108,14 +108,14 @@ impl Measured {
     }
 
     /// Pins the weights of clusters without recent reports: their data planes continue to use them.
-    pub(crate) fn keep_silent_clusters(&self, now: Duration, held: &[RouteWeights], inputs: &mut Inputs) {
+    pub(crate) fn keep_silent_clusters(&self, now: Duration, current: &[RouteWeights], inputs: &mut Inputs) {
         let fleet = &self.config.fleet;
         let mut load = vec![0.0; fleet.engines.len()];
         for pin in &inputs.pins {
             add_load(&mut load, fleet, inputs, pin);
         }
-        let is_unheard = |cluster| matches!(self.demand.freshness(now, cluster), Freshness::Silent | Freshness::Published);
-        for route in held.iter().filter(|route| is_unheard(route.cluster)) {
+        let is_unheard = |cluster| matches!(self.demand.freshness(now, cluster), Freshness::Stale | Freshness::Published);
+        for route in current.iter().filter(|route| is_unheard(route.cluster)) {
             let is_free = inputs.pin(route.cluster, route.class).is_none() && route.shed_frac == 0.0;
             if !is_free || route.weights.is_empty() || inputs.demand(route.cluster, route.class) <= NEGLIGIBLE_RPS {
                 continue;
@@ -123,7 +123,7 @@ impl Measured {
             let pin = Pin { cluster: route.cluster, class: route.class, weights: route.weights.clone() };
             let mut with_it = load.clone();
             add_load(&mut with_it, fleet, inputs, &pin);
-            // Held weights that would break a rule are replanned.
+            // Current weights that would break a rule are replanned.
             let fits = |&(engine, weight): &(EngineId, f64)| {
                 let is_usable =
                     inputs.ready[engine.index()] > 0 && inputs.ineligible(fleet, route.cluster, route.class, engine).is_none();
@@ -182,10 +182,10 @@ mod tests {
         let mut config = config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
         config.fleet.clusters[1].demand_rps = vec![100.0];
         let config = Arc::new(config);
-        let held = plan(&config.fleet, &Inputs::from_fleet(&config.fleet), None).expect("a plan").weights();
+        let current = plan(&config.fleet, &Inputs::from_fleet(&config.fleet), None).expect("a plan").weights();
         let mut measured = Measured::new(Arc::clone(&config));
         (0..30).for_each(|tick| report(&mut measured, 2 * tick, &["a", "b", "c"], None));
-        (config, measured, held)
+        (config, measured, current)
     }
 
     fn report(measured: &mut Measured, at_s: u64, clusters: &[&str], engine: Option<EngineReport>) {
@@ -205,17 +205,17 @@ mod tests {
 
     #[test]
     fn a_restarted_controller_keeps_the_weights_of_every_cluster_it_has_not_heard_for_long_enough() {
-        let (config, _, held) = world();
+        let (config, _, current) = world();
         let fleet = &config.fleet;
         let truth = Inputs { demand_rps: vec![vec![20.0], vec![150.0], vec![20.0]], ..Inputs::from_fleet(fleet) };
-        let published = plan(fleet, &truth, Some(&held)).expect("a plan");
+        let published = plan(fleet, &truth, Some(&current)).expect("a plan");
         let snapshot = build::snapshot(fleet, &published, 7, 0, "test");
-        let held = published.weights();
+        let current = published.weights();
         let mut restarted = Measured::new(Arc::clone(&config));
         restarted.start_from(Duration::ZERO, &snapshot);
         let pinned = |measured: &mut Measured, at_s| {
-            let (inputs, _) = measured.inputs(Duration::from_secs(at_s), Vec::new(), Some(&held));
-            let next = plan(fleet, &inputs, Some(&held)).expect("a legal plan");
+            let (inputs, _) = measured.inputs(Duration::from_secs(at_s), Vec::new(), Some(&current));
+            let next = plan(fleet, &inputs, Some(&current)).expect("a legal plan");
             (inputs.pins.iter().map(|pin| pin.cluster.0).collect::<Vec<_>>(), next.moved_frac)
         };
         assert_eq!(pinned(&mut restarted, 0), (vec![0, 1, 2], 0.0));
@@ -227,16 +227,16 @@ mod tests {
 
     #[test]
     fn a_silent_cluster_keeps_its_weights_until_it_is_forgotten_or_its_engine_dies() {
-        let (config, mut measured, held) = world();
+        let (config, mut measured, current) = world();
         let pins = |measured: &mut Measured, at_s| {
             report(measured, at_s, &["a", "c"], None);
-            let (inputs, _) = measured.inputs(Duration::from_secs(at_s), Vec::new(), Some(&held));
-            plan(&config.fleet, &inputs, Some(&held)).expect("a legal plan");
+            let (inputs, _) = measured.inputs(Duration::from_secs(at_s), Vec::new(), Some(&current));
+            plan(&config.fleet, &inputs, Some(&current)).expect("a legal plan");
             inputs.pins
         };
         assert_eq!(pins(&mut measured, 66), []);
         let kept = pins(&mut measured, 80);
-        let route = held.iter().find(|route| route.cluster == ClusterId(1)).expect("a route");
+        let route = current.iter().find(|route| route.cluster == ClusterId(1)).expect("a route");
         assert_eq!(kept, [Pin { cluster: ClusterId(1), class: ClassId(0), weights: route.weights.clone() }]);
         let mut broken = Measured::new(Arc::clone(&config));
         report(&mut broken, 0, &["b"], None);
@@ -247,28 +247,28 @@ mod tests {
 
     #[test]
     fn an_engine_that_fails_is_given_what_it_answers_unless_most_do() {
-        let (config, mut measured, held) = world();
+        let (config, mut measured, current) = world();
         let engine = |name: &str, failures| {
             Some(EngineReport { engine: name.to_owned(), attempts: 100, failures, ..EngineReport::default() })
         };
         report(&mut measured, 60, &["a"], engine("e2", 75));
-        let (inputs, suspicions) = measured.inputs(Duration::from_secs(60), Vec::new(), Some(&held));
-        assert_eq!(inputs.load_limit_rps, [None, Some(20.0), None], "{suspicions:?}");
-        plan(&config.fleet, &inputs, Some(&held)).expect("a legal plan");
+        let (inputs, anomalies) = measured.inputs(Duration::from_secs(60), Vec::new(), Some(&current));
+        assert_eq!(inputs.load_limit_rps, [None, Some(20.0), None], "{anomalies:?}");
+        plan(&config.fleet, &inputs, Some(&current)).expect("a legal plan");
         for name in ["e1", "e3"] {
             report(&mut measured, 60, &["a"], engine(name, 90));
         }
-        let (inputs, suspicions) = measured.inputs(Duration::from_secs(60), Vec::new(), Some(&held));
-        assert_eq!((inputs.load_limit_rps, suspicions.len()), (vec![None; 3], 3));
-        assert!(suspicions.iter().all(|found| found.finding.contains("planned as it was")), "{suspicions:?}");
+        let (inputs, anomalies) = measured.inputs(Duration::from_secs(60), Vec::new(), Some(&current));
+        assert_eq!((inputs.load_limit_rps, anomalies.len()), (vec![None; 3], 3));
+        assert!(anomalies.iter().all(|found| found.detail.contains("planned as it was")), "{anomalies:?}");
     }
 
     #[test]
     fn what_is_not_known_well_gets_no_more_and_keeps_what_it_has() {
-        let (_, mut measured, held) = world();
+        let (_, mut measured, current) = world();
         let limits = |measured: &mut Measured, engine: u16, silences: usize| {
-            (0..silences).for_each(|_| _ = measured.probe(Probe { engine: EngineId(engine), answer: Answer::Silent }));
-            measured.inputs(Duration::from_secs(60), Vec::new(), Some(&held)).0.load_limit_rps
+            (0..silences).for_each(|_| _ = measured.probe(Probe { engine: EngineId(engine), answer: Answer::TimedOut }));
+            measured.inputs(Duration::from_secs(60), Vec::new(), Some(&current)).0.load_limit_rps
         };
         let first = limits(&mut measured, 1, 2);
         assert_eq!((first[0], first[2]), (None, None));

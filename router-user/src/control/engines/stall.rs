@@ -41,7 +41,7 @@ impl Progress {
     }
 
     /// The anomaly, in words.
-    pub(crate) fn finding(&self, now: Duration) -> Option<&'static str> {
+    pub(crate) fn anomaly(&self, now: Duration) -> Option<&'static str> {
         let lasts = |since: Option<Duration>, limit| since.is_some_and(|since| now.saturating_sub(since) >= limit);
         if lasts(self.stuck_since, STUCK_AFTER) {
             Some("has requests and produces no tokens")
@@ -68,14 +68,14 @@ mod tests {
     #[test]
     fn an_engine_that_works_without_tokens_is_found_and_one_that_idles_is_not() {
         let mut progress = Progress::default();
-        let mut finding = |from: u64, of: &dyn Fn(u64) -> EngineSignals| {
+        let mut anomaly = |from: u64, of: &dyn Fn(u64) -> EngineSignals| {
             (from..from + 70).step_by(5).for_each(|at| progress.observe(Duration::from_secs(at), &of(at)));
-            progress.finding(Duration::from_secs(from + 65))
+            progress.anomaly(Duration::from_secs(from + 65))
         };
-        assert_eq!(finding(0, &|at| signals(4, 0, at as u32)), None);
-        assert_eq!(finding(70, &|_| signals(4, 0, 65)), Some("has requests and produces no tokens"));
-        assert_eq!(finding(140, &|_| signals(0, 0, 65)), None);
-        assert_eq!(finding(210, &|at| signals(4, at as u32, at as u32)), Some("its queue only grows"));
-        assert_eq!(finding(280, &|at| signals(4, 200 - (at % 10) as u32, at as u32)), None);
+        assert_eq!(anomaly(0, &|at| signals(4, 0, at as u32)), None);
+        assert_eq!(anomaly(70, &|_| signals(4, 0, 65)), Some("has requests and produces no tokens"));
+        assert_eq!(anomaly(140, &|_| signals(0, 0, 65)), None);
+        assert_eq!(anomaly(210, &|at| signals(4, at as u32, at as u32)), Some("its queue only grows"));
+        assert_eq!(anomaly(280, &|at| signals(4, 200 - (at % 10) as u32, at as u32)), None);
     }
 }

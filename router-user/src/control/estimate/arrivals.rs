@@ -174,7 +174,7 @@ impl Instance {
     }
 
     /// The anomaly of its reports, in words.
-    pub(crate) fn finding(&self, now: Duration) -> Option<String> {
+    pub(crate) fn anomaly(&self, now: Duration) -> Option<String> {
         let is_shown = |at: Option<Duration>| at.is_some_and(|at| now.saturating_sub(at) < SHOWN_FOR);
         if self.frozen(now).is_some() {
             Some("the same counts again and again; planned with a little more".to_owned())

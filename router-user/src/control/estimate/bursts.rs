@@ -20,13 +20,13 @@ const DEADBAND_MS: f64 = 2.0;
 /// Burst delay of each engine, in ms at half load, with a deadband against noise.
 #[derive(Clone, Debug)]
 pub(crate) struct BurstWaits {
-    held_ms: Vec<f64>,
+    current_ms: Vec<f64>,
     due: Duration,
 }
 
 impl BurstWaits {
     pub(crate) fn new(fleet: &Fleet) -> Self {
-        Self { held_ms: vec![0.0; fleet.engines.len()], due: Duration::ZERO }
+        Self { current_ms: vec![0.0; fleet.engines.len()], due: Duration::ZERO }
     }
 
     /// Updates the delays, as often as the estimates change. `demand_rps` is the planned demand,
@@ -35,13 +35,13 @@ impl BurstWaits {
         if now >= self.due {
             self.due = now + BUCKET;
             for (engine, measured) in fleet.engine_ids().zip(waits_ms(fleet, demand, demand_rps)) {
-                let held = &mut self.held_ms[engine.index()];
-                if (measured - *held).abs() >= DEADBAND_MS.max(DEADBAND_FRAC * *held) {
-                    *held = if measured < DEADBAND_MS { 0.0 } else { measured.round() };
+                let current = &mut self.current_ms[engine.index()];
+                if (measured - *current).abs() >= DEADBAND_MS.max(DEADBAND_FRAC * *current) {
+                    *current = if measured < DEADBAND_MS { 0.0 } else { measured.round() };
                 }
             }
         }
-        &self.held_ms
+        &self.current_ms
     }
 }
 

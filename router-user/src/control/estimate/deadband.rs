@@ -17,23 +17,23 @@ const RTT_BAND_FRAC: f64 = 0.05;
 /// deadband.
 #[derive(Clone, Debug)]
 pub struct SteadyRtt {
-    held_ms: Vec<Vec<f64>>,
+    current_ms: Vec<Vec<f64>>,
 }
 
 impl SteadyRtt {
     /// Starts from configured or first measured values, unchanged.
     pub fn new(rtt_ms: Vec<Vec<f64>>) -> Self {
-        Self { held_ms: rtt_ms }
+        Self { current_ms: rtt_ms }
     }
 
     /// Takes measurements in the shape of the current values, and ignores those that are not finite
     /// and >= 0. Returns how many values changed.
     pub fn observe(&mut self, measured_ms: &[Vec<f64>]) -> usize {
         let mut changed = 0;
-        let pairs = self.held_ms.iter_mut().flatten().zip(measured_ms.iter().flatten());
-        for (held, &measured) in pairs {
-            if Self::has_left(*held, measured) {
-                *held = measured.round();
+        let pairs = self.current_ms.iter_mut().flatten().zip(measured_ms.iter().flatten());
+        for (current, &measured) in pairs {
+            if Self::has_left(*current, measured) {
+                *current = measured.round();
                 changed += 1;
             }
         }
@@ -42,22 +42,22 @@ impl SteadyRtt {
 
     /// Takes the measurement of one cluster and engine.
     pub fn observe_one(&mut self, cluster: usize, engine: usize, measured_ms: f64) {
-        let held = &mut self.held_ms[cluster][engine];
-        if Self::has_left(*held, measured_ms) {
-            *held = measured_ms.round();
+        let current = &mut self.current_ms[cluster][engine];
+        if Self::has_left(*current, measured_ms) {
+            *current = measured_ms.round();
         }
     }
 
     /// True if a measurement is outside the deadband of the current value; false if it is not
     /// finite and >= 0.
-    pub fn has_left(held_ms: f64, measured_ms: f64) -> bool {
+    pub fn has_left(current_ms: f64, measured_ms: f64) -> bool {
         let is_measurement = measured_ms.is_finite() && measured_ms >= 0.0;
-        is_measurement && (measured_ms - held_ms).abs() > RTT_BAND_MS.max(RTT_BAND_FRAC * held_ms)
+        is_measurement && (measured_ms - current_ms).abs() > RTT_BAND_MS.max(RTT_BAND_FRAC * current_ms)
     }
 
     /// The round-trip times to plan with.
     pub fn rtt_ms(&self) -> &[Vec<f64>] {
-        &self.held_ms
+        &self.current_ms
     }
 }
 

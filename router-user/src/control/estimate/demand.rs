@@ -100,7 +100,7 @@ pub enum Freshness {
     /// Reports are late: somewhat more than the last demand is planned.
     Late,
     /// No more reports: the last demand stays reserved.
-    Silent,
+    Stale,
 }
 
 /// Why a report is refused.
@@ -206,7 +206,7 @@ impl DemandEstimate {
         match age {
             Some(age) if age < self.period * LATE_PERIODS => Freshness::Fresh,
             Some(age) if age < self.period * SILENT_PERIODS => Freshness::Late,
-            Some(age) if age < FORGOTTEN => Freshness::Silent,
+            Some(age) if age < FORGOTTEN => Freshness::Stale,
             Some(_) | None => Freshness::Configured,
         }
     }
@@ -256,16 +256,16 @@ impl DemandEstimate {
     }
 
     /// Anomalies of the reports of a cluster's data planes, in words.
-    pub(crate) fn findings(&self, now: Duration, cluster: ClusterId) -> Vec<String> {
-        let mut findings = Vec::new();
+    pub(crate) fn anomalies(&self, now: Duration, cluster: ClusterId) -> Vec<String> {
+        let mut details = Vec::new();
         let known = &self.clusters[cluster.index()];
         // A controller that has just started has no reports yet; for a few periods that is normal.
         let is_unheard =
             |published: &PublishedDemand| now.saturating_sub(known.heard.unwrap_or(published.at)) >= self.period * SILENT_PERIODS;
         match self.freshness(now, cluster) {
-            Freshness::Late => findings.push("reports are late; planned with more than was last seen".to_owned()),
+            Freshness::Late => details.push("reports are late; planned with more than was last seen".to_owned()),
             Freshness::Published if !known.published.as_ref().is_some_and(is_unheard) => {}
-            Freshness::Silent | Freshness::Published => findings.push(format!(
+            Freshness::Stale | Freshness::Published => details.push(format!(
                 "nothing is heard of it; its last weights are kept, and its load is reserved for {} min",
                 FORGOTTEN.as_secs() / 60
             )),
@@ -273,14 +273,14 @@ impl DemandEstimate {
         }
         if self.zero_doubt(now, cluster).is_some() {
             let slowly = "while others go on; its demand is let go slowly";
-            findings.push(format!("reports no arrivals where it just had some, {slowly}"));
+            details.push(format!("reports no arrivals where it just had some, {slowly}"));
         }
         let mut instances: Vec<_> = known.instances.iter().collect();
         instances.sort_by_key(|&(name, _)| name);
         let found =
-            |(name, instance): (&String, &Instance)| instance.finding(now).map(|finding| format!("data plane {name}: {finding}"));
-        findings.extend(instances.into_iter().filter_map(found));
-        findings
+            |(name, instance): (&String, &Instance)| instance.anomaly(now).map(|detail| format!("data plane {name}: {detail}"));
+        details.extend(instances.into_iter().filter_map(found));
+        details
     }
 }
 

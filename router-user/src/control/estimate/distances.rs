@@ -64,8 +64,8 @@ impl Distances {
             }
             known.instances.entry(instance.to_owned()).or_default().insert(engine, (now, ms));
             let median = median(known.instances.values().filter_map(|measured| measured.get(&engine).map(|&(_, ms)| ms)));
-            let held = self.steady.rtt_ms()[cluster.index()][engine.index()];
-            if !SteadyRtt::has_left(held, median) {
+            let current = self.steady.rtt_ms()[cluster.index()][engine.index()];
+            if !SteadyRtt::has_left(current, median) {
                 known.doubts.remove(&engine);
                 continue;
             }
@@ -73,7 +73,7 @@ impl Distances {
             *doubts += 1;
             if *doubts >= CONFIRMATIONS {
                 *doubts = 0;
-                let step = median.clamp((held / STEP_FACTOR).min(held - STEP_MS).max(0.0), held * STEP_FACTOR + STEP_MS);
+                let step = median.clamp((current / STEP_FACTOR).min(current - STEP_MS).max(0.0), current * STEP_FACTOR + STEP_MS);
                 self.steady.observe_one(cluster.index(), engine.index(), step);
             }
         }
@@ -85,23 +85,23 @@ impl Distances {
     }
 
     /// Anomalies of the measurements of a cluster, in words.
-    pub(crate) fn findings(&self, now: Duration, fleet: &Fleet, cluster: ClusterId) -> Vec<String> {
+    pub(crate) fn anomalies(&self, now: Duration, fleet: &Fleet, cluster: ClusterId) -> Vec<String> {
         let known = &self.clusters[cluster.index()];
-        let mut findings = Vec::new();
+        let mut details = Vec::new();
         if let Some((at, engine, ms)) = known.refused
             && now.saturating_sub(at) < SHOWN_FOR
         {
             let name = &fleet.engines[engine.index()].name;
-            findings.push(format!("measures {ms} ms to engine {name}; not believed, the distance stays as it is"));
+            details.push(format!("measures {ms} ms to engine {name}; not believed, the distance stays as it is"));
         }
         let mut doubted: Vec<&str> = known.doubts.keys().map(|engine| fleet.engines[engine.index()].name.as_str()).collect();
         doubted.sort_unstable();
         if let [first, more @ ..] = &doubted[..] {
             let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-            findings
+            details
                 .push(format!("measures another distance to engine {first}{more}; believed when it is measured again and again"));
         }
-        findings
+        details
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
         crate::config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal").fleet
     }
 
-    fn held(distances: &Distances) -> f64 {
+    fn current(distances: &Distances) -> f64 {
         distances.rtt_ms()[B.index()][E1.index()]
     }
 
@@ -136,7 +136,7 @@ mod tests {
             for nth in 0..times {
                 distances.take(Duration::from_secs(10 * nth), B, "p", &[(E1, ms)]);
             }
-            held(&distances)
+            current(&distances)
         };
         assert_eq!(take(31.0, 5), 30.0, "noise in the band");
         assert_eq!(take(300.0, 2), 30.0, "a spike");
@@ -154,10 +154,10 @@ mod tests {
             for _ in 0..10 {
                 distances.take(Duration::ZERO, B, "p", &[(E1, bad)]);
             }
-            assert_eq!(held(&distances), 30.0);
-            assert!(distances.findings(Duration::ZERO, &fleet, B)[0].contains("not believed"));
+            assert_eq!(current(&distances), 30.0);
+            assert!(distances.anomalies(Duration::ZERO, &fleet, B)[0].contains("not believed"));
         }
-        assert!(distances.findings(Duration::from_secs(61), &fleet, B).is_empty());
+        assert!(distances.anomalies(Duration::from_secs(61), &fleet, B).is_empty());
     }
 
     #[test]
@@ -169,6 +169,6 @@ mod tests {
                 distances.take(Duration::from_secs(10 * nth), B, instance, &[(E1, ms)]);
             }
         }
-        assert_eq!(held(&distances), 30.0);
+        assert_eq!(current(&distances), 30.0);
     }
 }

@@ -13,7 +13,7 @@ use crate::control::engines::anomaly::{Anomaly, anomaly_of};
 use crate::control::engines::drift::Drift;
 use crate::control::engines::health;
 use crate::control::engines::health::{Health, MOST_SILENT_FRAC, Probe, Verdict};
-use crate::control::engines::outliers::Conduct;
+use crate::control::engines::outliers::EngineOutcomes;
 use crate::control::engines::stall::Progress;
 use crate::control::estimate::bursts::BurstWaits;
 use crate::control::estimate::demand::{DemandEstimate, Freshness, ReportError};
@@ -42,7 +42,7 @@ pub struct Measured {
     pub(crate) readings: Vec<Reading>,
     pub(crate) progress: Vec<Progress>,
     drifts: Vec<Drift>,
-    pub(crate) conduct: Vec<Conduct>,
+    pub(crate) outcomes: Vec<EngineOutcomes>,
     /// The last refused report of each cluster, and the reason.
     refused: Vec<Option<(Duration, String)>>,
 }
@@ -128,7 +128,7 @@ impl Measured {
             readings: vec![Reading::default(); engines],
             progress: vec![Progress::default(); engines],
             drifts: vec![Drift::default(); engines],
-            conduct: vec![Conduct::default(); engines],
+            outcomes: vec![EngineOutcomes::default(); engines],
             refused: vec![None; fleet.clusters.len()],
             config,
         }
@@ -183,7 +183,7 @@ impl Measured {
         let mut measured_ms = Vec::new();
         for (engine, of) in known {
             measured_ms.extend(of.rtt_ms.map(|ms| (engine, ms)));
-            if !self.conduct[engine.index()].take(now, of) {
+            if !self.outcomes[engine.index()].take(now, of) {
                 let text = format!("impossible numbers for engine {}", of.engine);
                 self.refused[cluster.index()] = Some((now, text));
             }
@@ -232,17 +232,18 @@ impl Measured {
         self.config.control.scrape_period.unwrap_or_default() * SCRAPES_BELIEVED
     }
 
-    /// The inputs of a plan, and the anomalies of the measurements. `held` are the active weights.
-    pub fn inputs(&mut self, now: Duration, pins: Vec<Pin>, held: Option<&[RouteWeights]>) -> (Inputs, Vec<Anomaly>) {
+    /// The inputs of a plan, and the anomalies of the measurements. `current` are the active
+    /// weights.
+    pub fn inputs(&mut self, now: Duration, pins: Vec<Pin>, current: Option<&[RouteWeights]>) -> (Inputs, Vec<Anomaly>) {
         let config = Arc::clone(&self.config);
         let fleet = &config.fleet;
-        let mut suspicions = self.doubted_clusters(now);
-        suspicions.extend(self.contradictions(now));
-        let trusts_silence = self.trusts_silence(&mut suspicions);
+        let mut anomalies = self.doubted_clusters(now);
+        anomalies.extend(self.contradictions(now));
+        let trusts_silence = self.trusts_silence(&mut anomalies);
         let ready = |engine: EngineId| match self.health[engine.index()].verdict() {
-            Verdict::Gone => 0,
-            Verdict::Silent if trusts_silence => 0,
-            Verdict::Silent | Verdict::Ready => {
+            Verdict::Down => 0,
+            Verdict::Unresponsive if trusts_silence => 0,
+            Verdict::Unresponsive | Verdict::Ready => {
                 self.ready_replicas(now, engine).unwrap_or(fleet.engines[engine.index()].replicas)
             }
         };
@@ -262,64 +263,64 @@ impl Measured {
         }
         let far = inputs.drop_far_pins(fleet);
         if far > 0 {
-            suspicions.push(Anomaly {
+            anomalies.push(Anomaly {
                 subject: "pins".to_owned(),
-                finding: format!("{far} name an engine that is now farther than the class may go; not in force"),
+                detail: format!("{far} name an engine that is now farther than the class may go; not in force"),
             });
         }
-        suspicions.extend(self.drifts.iter().zip(&fleet.engines).filter_map(|(drift, engine)| {
+        anomalies.extend(self.drifts.iter().zip(&fleet.engines).filter_map(|(drift, engine)| {
             let ratio = drift.alarm()?.ratio;
             let plan = if ratio > 1.0 { "planned so" } else { "planned by its profile all the same" };
             let profile = &fleet.profiles[engine.profile].name;
-            let finding = format!(
+            let detail = format!(
                 "takes {ratio:.1} times as long as its profile {profile} says; {plan}; refit it: ilb profile record, ilb profile fit"
             );
-            Some(Anomaly { subject: format!("engine {}", engine.name), finding })
+            Some(Anomaly { subject: format!("engine {}", engine.name), detail })
         }));
-        suspicions.extend(health::assume_ready(fleet, &mut inputs).into_iter().map(|engine| {
+        anomalies.extend(health::assume_ready(fleet, &mut inputs).into_iter().map(|engine| {
             anomaly_of(fleet, engine, "gone, as is every other engine of a class; planned as if it answered".to_owned())
         }));
-        if let Some(held) = held {
-            self.limit_engines(now, held, &mut inputs, &mut suspicions);
-            self.keep_silent_clusters(now, held, &mut inputs);
+        if let Some(current) = current {
+            self.limit_engines(now, current, &mut inputs, &mut anomalies);
+            self.keep_silent_clusters(now, current, &mut inputs);
         }
-        (inputs, suspicions)
+        (inputs, anomalies)
     }
 
     /// Anomalies of the reports of clusters.
     fn doubted_clusters(&self, now: Duration) -> Vec<Anomaly> {
         let fleet = &self.config.fleet;
-        let mut suspicions = Vec::new();
+        let mut anomalies = Vec::new();
         for cluster in fleet.cluster_ids() {
             let subject = format!("cluster {}", fleet.clusters[cluster.index()].name);
-            let mut findings = self.demand.findings(now, cluster);
+            let mut details = self.demand.anomalies(now, cluster);
             if self.config.control.measured_rtt {
-                findings.extend(self.distances.findings(now, fleet, cluster));
+                details.extend(self.distances.anomalies(now, fleet, cluster));
             }
             if let Some((at, error)) = &self.refused[cluster.index()]
                 && now.saturating_sub(*at) < REFUSED_SHOWN
             {
-                findings.push(format!("a report was refused: {error}"));
+                details.push(format!("a report was refused: {error}"));
             }
-            suspicions.extend(findings.into_iter().map(|finding| Anomaly { subject: subject.clone(), finding }));
+            anomalies.extend(details.into_iter().map(|detail| Anomaly { subject: subject.clone(), detail }));
         }
-        suspicions
+        anomalies
     }
 
     /// False if so much capacity is silent that the probes are the likelier fault, as on a machine
     /// that is out of CPU.
-    fn trusts_silence(&self, suspicions: &mut Vec<Anomaly>) -> bool {
+    fn trusts_silence(&self, anomalies: &mut Vec<Anomaly>) -> bool {
         let fleet = &self.config.fleet;
         let capacity = |engine: &EngineId| fleet.profile_of(*engine).capacity_rps;
-        let silent = fleet.engine_ids().filter(|e| self.health[e.index()].verdict() == Verdict::Silent);
+        let silent = fleet.engine_ids().filter(|e| self.health[e.index()].verdict() == Verdict::Unresponsive);
         let silent_rps: f64 = silent.map(|e| capacity(&e)).sum();
         let all_rps: f64 = fleet.engine_ids().map(|e| capacity(&e)).sum();
         if silent_rps <= MOST_SILENT_FRAC * all_rps {
             return true;
         }
-        suspicions.push(Anomaly {
+        anomalies.push(Anomaly {
             subject: "health probes".to_owned(),
-            finding: "more than half of the capacity is silent; planned as if it answered".to_owned(),
+            detail: "more than half of the capacity is silent; planned as if it answered".to_owned(),
         });
         false
     }

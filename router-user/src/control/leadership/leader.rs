@@ -45,8 +45,8 @@ pub(crate) async fn stand(
     while !lead.is_closed() {
         // An etcd that has lost its data knows of no epoch. What this controller has made or
         // adopted is not all that may have been published in it.
-        let held = published.borrow().as_ref().map_or(Generation(0), |held| Generation(held.generation));
-        let highest = held.max(*seen.borrow());
+        let current = published.borrow().as_ref().map_or(Generation(0), |current| Generation(current.generation));
+        let highest = current.max(*seen.borrow());
         let outcome = match store.campaign(&name, length, highest).await {
             Ok(Election::Won(term)) => {
                 tracing::info!(epoch = term.epoch, "this controller leads");

@@ -55,7 +55,7 @@ struct Shared {
     store: EtcdStore,
     lead: watch::Receiver<Lead>,
     /// The task that stands for election.
-    standing: tokio::task::AbortHandle,
+    candidate: tokio::task::AbortHandle,
     /// The term that this controller has prepared for, with the last epoch it opened in it.
     prepared: Option<Term>,
 }
@@ -82,18 +82,18 @@ impl Publisher {
         seen: &watch::Sender<Generation>,
     ) -> Result<(Self, Candidacy), StoreError> {
         let dir = DirStore::open(&config.store.dir)?;
-        let held = dir.latest()?.map(Arc::new);
-        if let Some(held) = &held {
-            tracing::info!(generation = %Generation(held.generation), "going on from the stored snapshot");
+        let current = dir.latest()?.map(Arc::new);
+        if let Some(current) = &current {
+            tracing::info!(generation = %Generation(current.generation), "going on from the stored snapshot");
         }
         // A damaged file's number was somebody's, too.
         let used = dir.list()?.last().copied().unwrap_or_default();
         seen.send_if_modified(|highest| std::mem::replace(highest, used.max(*highest)) < used);
-        let published = watch::Sender::new(held);
+        let published = watch::Sender::new(current);
         let mut shared = None;
         let etcd = etcd.map(|store| {
             let (lead_sender, lead) = watch::channel(Lead::default());
-            let standing = tokio::spawn(stand(
+            let candidate = tokio::spawn(stand(
                 store.clone(),
                 name(config),
                 config.store.lease,
@@ -104,7 +104,7 @@ impl Publisher {
             let (sender, others) = mpsc::channel(QUEUE);
             tokio::spawn(follow(store.clone(), published.subscribe(), sender));
             shared = Some((lead.clone(), others));
-            Shared { store, lead, standing: standing.abort_handle(), prepared: None }
+            Shared { store, lead, candidate: candidate.abort_handle(), prepared: None }
         });
         let candidacy = Candidacy { shared, published: published.subscribe(), seen: seen.subscribe() };
         Ok((Self { dir, etcd, published, seen: seen.subscribe(), used }, candidacy))
@@ -118,7 +118,7 @@ impl Publisher {
         Archive { dir: self.dir.clone(), etcd: self.etcd.as_ref().map(|shared| shared.store.clone()) }
     }
 
-    fn held(&self) -> Option<Arc<Snapshot>> {
+    fn current(&self) -> Option<Arc<Snapshot>> {
         self.published.borrow().clone()
     }
 
@@ -129,23 +129,24 @@ impl Publisher {
     pub(crate) async fn catch_up(&mut self) -> Result<(), StoreError> {
         let lead = self.etcd.as_ref().map(|shared| shared.lead.borrow().clone());
         let seen = *self.seen.borrow();
-        let Some(held) = self.held().filter(|_| lead.is_none_or(|lead| standby_reason(&lead).is_none()) && seen > self.highest())
+        let Some(current) =
+            self.current().filter(|_| lead.is_none_or(|lead| standby_reason(&lead).is_none()) && seen > self.highest())
         else {
             return Ok(());
         };
         let reason = format!("a data plane holds generation {seen}, which this store does not have");
         tracing::warn!(%seen, "publishing again above a generation that this store does not have");
-        self.publish(Snapshot { reason, ..Snapshot::clone(&held) }).await.map(drop)
+        self.publish(Snapshot { reason, ..Snapshot::clone(&current) }).await.map(drop)
     }
 
     fn highest(&self) -> Generation {
-        self.used.max(Generation(self.published.borrow().as_ref().map_or(0, |held| held.generation)))
+        self.used.max(Generation(self.published.borrow().as_ref().map_or(0, |current| current.generation)))
     }
 
     /// Takes over what another leader has published; false if it is not newer.
     pub(crate) async fn adopt(&mut self, snapshot: &Arc<Snapshot>) -> bool {
         let generation = Generation(snapshot.generation);
-        if self.held().is_some_and(|held| held.generation >= snapshot.generation) {
+        if self.current().is_some_and(|current| current.generation >= snapshot.generation) {
             return false;
         }
         if let Err(error) = self.keep(snapshot).await {
@@ -184,9 +185,9 @@ impl Publisher {
             shared.prepared = Some(term);
         }
         // An etcd that is new, or has lost its data: what is in force belongs there.
-        if let Some(held) = self.held().filter(|held| held.generation > newest_generation) {
-            let reason = format!("etcd did not have generation {}", Generation(held.generation));
-            if let Err(error) = self.publish(Snapshot { reason, ..Snapshot::clone(&held) }).await {
+        if let Some(current) = self.current().filter(|current| current.generation > newest_generation) {
+            let reason = format!("etcd did not have generation {}", Generation(current.generation));
+            if let Err(error) = self.publish(Snapshot { reason, ..Snapshot::clone(&current) }).await {
                 if let Some(shared) = &mut self.etcd {
                     shared.prepared = None;
                 }
@@ -252,8 +253,8 @@ impl Publisher {
 
     /// Gives up the lead for good, so that another controller takes over at once.
     pub(crate) async fn resign(&mut self) {
-        let Some(Shared { store, lead, standing, prepared, .. }) = &mut self.etcd else { return };
-        standing.abort();
+        let Some(Shared { store, lead, candidate, prepared, .. }) = &mut self.etcd else { return };
+        candidate.abort();
         *prepared = None;
         let term = lead.borrow().term.clone();
         if let Some(term) = term
@@ -270,7 +271,7 @@ impl Candidacy {
         self.published.clone()
     }
 
-    pub(crate) fn held(&self) -> Option<Arc<Snapshot>> {
+    pub(crate) fn current(&self) -> Option<Arc<Snapshot>> {
         self.published.borrow().clone()
     }
 
@@ -336,7 +337,7 @@ fn standby_reason(lead: &Lead) -> Option<String> {
 async fn last_for_all(store: &impl Store) -> Option<Snapshot> {
     for generation in store.generations().await.ok()?.into_iter().rev() {
         if let Ok(snapshot) = store.read(generation).await
-            && snapshot.audience.is_empty()
+            && snapshot.target_clusters.is_empty()
         {
             return Some(snapshot);
         }
@@ -354,17 +355,17 @@ async fn behind(seen: &mut watch::Receiver<Generation>) -> Change {
 
 /// Follows what other leaders publish, for as long as somebody listens.
 async fn follow(store: EtcdStore, snapshots: watch::Receiver<Option<Arc<Snapshot>>>, others: mpsc::Sender<Arc<Snapshot>>) {
-    let (mut backoff, mut held) = (BACKOFF_FIRST, Held::default());
+    let (mut backoff, mut current) = (BACKOFF_FIRST, Held::default());
     loop {
         let published = snapshots.borrow().as_ref().map(|snapshot| Held::of(snapshot)).unwrap_or_default();
-        if published.generation > held.generation {
-            held = published;
+        if published.generation > current.generation {
+            current = published;
         }
-        match store.newer_than(held.clone()).await {
+        match store.newer_than(current.clone()).await {
             Ok(newer) => {
                 backoff = BACKOFF_FIRST;
                 let Some(snapshot) = newer else { continue };
-                held = Held::of(&snapshot);
+                current = Held::of(&snapshot);
                 if others.send(snapshot).await.is_err() {
                     return;
                 }

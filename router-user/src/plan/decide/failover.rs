@@ -25,11 +25,11 @@ pub const LOSSES_MOST: usize = 64;
 /// smallest, are left out.
 const WORK_MOST: usize = 1_000_000;
 
-/// Most weights that all alternates may have, for each weight that the plan itself has: a snapshot
-/// grows by no more.
+/// Most failover weights of a snapshot for each weight of the plan itself, so that the size of a
+/// snapshot stays bounded.
 const GROWTH_MOST: usize = 8;
 
-/// Weights that they may have in any case: less than a megabyte of JSON.
+/// Number of failover weights that is always allowed: less than a megabyte of JSON.
 const WEIGHTS_LEAST: usize = 16_384;
 
 /// A share of a route that differs by less has not changed.
@@ -37,7 +37,7 @@ const CHANGED: f64 = 1e-4;
 
 /// The weights after one loss.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Alternate {
+pub struct Failover {
     /// In fleet order; never empty.
     pub lost: Vec<EngineId>,
     /// The routes that change; never empty. None has a weight on what is lost, and each has
@@ -45,22 +45,23 @@ pub struct Alternate {
     pub routes: Vec<RouteWeights>,
 }
 
-/// Alternates to `weights`, which are legal for `inputs`; the greatest planned load first. Pinned
-/// routes are the operator's and have none, nor have routes that only what is lost could serve.
-pub fn alternates(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Alternate> {
+/// The failover weights for `weights`, which are legal for `inputs`; the loss with the greatest
+/// planned load first. Pinned routes have none, because they are the operator's. Routes that only
+/// the lost engines can serve have none either.
+pub fn failovers(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Failover> {
     let flows = Problem::new(fleet, inputs, Some(weights), &Cooldown::default()).edges.len();
     let work_most = (WORK_MOST / flows.max(1)).min(LOSSES_MOST);
     let own: usize = weights.iter().map(|route| route.weights.len()).sum();
     let mut room = WEIGHTS_LEAST.max(GROWTH_MOST * own);
     let mut found = Vec::new();
     for lost in losses(fleet, inputs, weights).into_iter().take(work_most) {
-        let Some(alternate) = without(fleet, inputs, weights, lost) else { continue };
-        let size: usize = alternate.routes.iter().map(|route| route.weights.len()).sum();
+        let Some(failover) = without(fleet, inputs, weights, lost) else { continue };
+        let size: usize = failover.routes.iter().map(|route| route.weights.len()).sum();
         if size > room {
             break;
         }
         room -= size;
-        found.push(alternate);
+        found.push(failover);
     }
     found
 }
@@ -89,7 +90,7 @@ fn losses(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Vec<E
 }
 
 /// `None` where nothing can be done: no route has anywhere else to go.
-fn without(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], lost: Vec<EngineId>) -> Option<Alternate> {
+fn without(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], lost: Vec<EngineId>) -> Option<Failover> {
     let mut inputs = inputs.clone();
     lost.iter().for_each(|engine| inputs.ready[engine.index()] = 0);
     // A plan that fails its check is as good as none.
@@ -103,5 +104,5 @@ fn without(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], lost: Vec<E
     let is_pinned = |route: &RouteWeights| inputs.pin(route.cluster, route.class).is_some();
     let routes: Vec<RouteWeights> =
         plan.weights().into_iter().filter(|route| !route.weights.is_empty() && !is_pinned(route) && changed(route)).collect();
-    (!routes.is_empty()).then_some(Alternate { lost, routes })
+    (!routes.is_empty()).then_some(Failover { lost, routes })
 }

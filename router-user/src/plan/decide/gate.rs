@@ -1,6 +1,6 @@
 //! Publish or keep: is a new plan worth moving traffic for? Pure.
 //!
-//! Moved traffic loses its caches, so held weights stay unless a plan beats them by more than
+//! Moved traffic loses its caches, so current weights stay unless a plan beats them by more than
 //! measurement noise, or they are no longer legal. The answer carries its reason.
 
 use std::borrow::Cow;
@@ -14,13 +14,13 @@ use crate::plan::solve::assemble::with_weights;
 use crate::plan::verify::{self, LegalWeights, Violation};
 use crate::plan::{Evaluation, Inputs, Plan, RouteWeights};
 
-/// Share of the mean latency by which a plan must be better than the held weights.
+/// Share of the mean latency by which a plan must be better than the current weights.
 pub const EPSILON_FRAC: f64 = 1e-3;
 
 /// The same for a plan that turns back a weight which has just gone the other way: demand that
-/// wanders and comes back is worth less, what is really wrong is worth more. Held weights cost at
-/// most this much more than the best, for the ten plans that a direction is remembered.
-pub const TURN_EPSILON_FRAC: f64 = 1e-2;
+/// wanders and comes back is worth less, what is really wrong is worth more. Current weights cost
+/// at most this much more than the best, for the ten plans that a direction is remembered.
+pub const REVERSAL_EPSILON_FRAC: f64 = 1e-2;
 
 /// Share of all demand by which shed must differ before it counts: the resolution of a measured
 /// demand.
@@ -47,18 +47,18 @@ pub enum Decision {
         frac: f64,
         weights: LegalWeights,
     },
-    /// The held weights stay, although the plan is better: not even a step towards it has room at
-    /// this engine.
+    /// The current weights stay, although the plan is better: not even a step towards it has room
+    /// at this engine.
     Blocked {
         reason: PublishReason,
         engine: String,
     },
-    /// The held weights stay: the plan's mean latency is better by only `gain_frac` of theirs.
+    /// The current weights stay: the plan's mean latency is better by only `gain_frac` of theirs.
     Keep {
         gain_frac: f64,
     },
-    /// The held weights stay: the plan is better by `gain_frac`, which is not enough to turn back a
-    /// weight that has just moved.
+    /// The current weights stay: the plan is better by `gain_frac`, which is not enough to turn
+    /// back a weight that has just moved.
     Cooldown {
         gain_frac: f64,
         route: String,
@@ -69,54 +69,59 @@ pub enum Decision {
 /// Why a plan is published.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PublishReason {
-    /// Nothing is held yet.
+    /// There are no weights yet.
     First,
-    /// The held weights break a rule under the present inputs.
+    /// The current weights break a rule under the present inputs.
     Illegal(Violation),
-    /// The plan refuses another amount of demand, in requests/s, than the held weights would.
-    Shed { held_rps: f64, plan_rps: f64 },
+    /// The plan refuses another amount of demand, in requests/s, than the current weights would.
+    Shed { current_rps: f64, plan_rps: f64 },
     /// The plan's mean latency is better by this share.
-    Better { held_ms: f64, plan_ms: f64, gain_frac: f64 },
+    Better { current_ms: f64, plan_ms: f64, gain_frac: f64 },
 }
 
-/// Decides between the `held` weights and `plan`, both under the `inputs` that the plan was made
+/// Decides between the `current` weights and `plan`, both under the `inputs` that the plan was made
 /// for.
 ///
-/// Held weights that break a rule which the plan cannot keep either (a pin beyond an engine's
+/// Current weights that break a rule which the plan cannot keep either (a pin beyond an engine's
 /// capacity) are judged by their cost.
-pub fn decide(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, plan: &Plan) -> Decision {
-    compare(fleet, inputs, held.map(|held| verify::legal(fleet, inputs, held)).as_ref(), plan)
+pub fn decide(fleet: &Fleet, inputs: &Inputs, current: Option<&[RouteWeights]>, plan: &Plan) -> Decision {
+    compare(fleet, inputs, current.map(|current| verify::legal(fleet, inputs, current)).as_ref(), plan)
 }
 
 /// The same for weights that were checked before.
-pub(crate) fn compare(fleet: &Fleet, inputs: &Inputs, held: Option<&Result<LegalWeights, Violation>>, plan: &Plan) -> Decision {
-    let held = match held {
+pub(crate) fn compare(
+    fleet: &Fleet,
+    inputs: &Inputs,
+    current: Option<&Result<LegalWeights, Violation>>,
+    plan: &Plan,
+) -> Decision {
+    let current = match current {
         None => return Decision::Publish(PublishReason::First),
         Some(Err(violation)) => return Decision::Publish(PublishReason::Illegal(violation.clone())),
-        Some(Ok(held)) => held,
+        Some(Ok(current)) => current,
     };
-    let (before, after) = (held.evaluation(), plan.legal().evaluation());
-    if let Some(reason) = shed_differs(fleet, inputs, held.routes(), plan, before, after) {
-        return safely(fleet, inputs, held, plan, reason);
+    let (before, after) = (current.evaluation(), plan.legal().evaluation());
+    if let Some(reason) = shed_differs(fleet, inputs, current.routes(), plan, before, after) {
+        return safely(fleet, inputs, current, plan, reason);
     }
     let gain_frac = if before.cost_ms > 0.0 { 1.0 - after.cost_ms / before.cost_ms } else { 0.0 };
     // A plan in a hurry replaces what cannot stay, and nothing else.
     if gain_frac > EPSILON_FRAC && !plan.is_greedy {
-        if let Some(turn) = plan.turn.filter(|_| gain_frac <= TURN_EPSILON_FRAC) {
-            let (cluster, class) = (&fleet.clusters[turn.cluster.index()].name, &fleet.classes[turn.class.index()].name);
-            let engine = fleet.engines[turn.engine.index()].name.clone();
+        if let Some(reversal) = plan.reversal.filter(|_| gain_frac <= REVERSAL_EPSILON_FRAC) {
+            let (cluster, class) = (&fleet.clusters[reversal.cluster.index()].name, &fleet.classes[reversal.class.index()].name);
+            let engine = fleet.engines[reversal.engine.index()].name.clone();
             return Decision::Cooldown { gain_frac, route: format!("{cluster} {class}"), engine };
         }
-        let reason = PublishReason::Better { held_ms: before.cost_ms, plan_ms: after.cost_ms, gain_frac };
-        return safely(fleet, inputs, held, plan, reason);
+        let reason = PublishReason::Better { current_ms: before.cost_ms, plan_ms: after.cost_ms, gain_frac };
+        return safely(fleet, inputs, current, plan, reason);
     }
     Decision::Keep { gain_frac }
 }
 
 /// The plan, or as much of the way to it as overfills no engine while data planes differ.
-fn safely(fleet: &Fleet, inputs: &Inputs, held: &LegalWeights, plan: &Plan, reason: PublishReason) -> Decision {
-    let (held, next) = (held.routes(), plan.legal().routes());
-    let Passage { frac, engine: Some(engine) } = rollout::passage(fleet, inputs, held, next) else {
+fn safely(fleet: &Fleet, inputs: &Inputs, current: &LegalWeights, plan: &Plan, reason: PublishReason) -> Decision {
+    let (current, next) = (current.routes(), plan.legal().routes());
+    let Passage { frac, engine: Some(engine) } = rollout::passage(fleet, inputs, current, next) else {
         return Decision::Publish(reason);
     };
     // Who is refused cannot wait for room that a full fleet without headroom never has.
@@ -127,7 +132,7 @@ fn safely(fleet: &Fleet, inputs: &Inputs, held: &LegalWeights, plan: &Plan, reas
     }
     // Every rule is convex in flows, so a point between two legal ones breaks none; the check is
     // what makes it publishable.
-    match verify::legal(fleet, inputs, &rollout::towards(fleet, held, next, frac)) {
+    match verify::legal(fleet, inputs, &rollout::towards(fleet, current, next, frac)) {
         Ok(weights) => Decision::Step { reason, engine, frac, weights },
         Err(_) => Decision::Blocked { reason, engine },
     }
@@ -148,7 +153,7 @@ impl Decision {
 fn shed_differs(
     fleet: &Fleet,
     inputs: &Inputs,
-    held: &[RouteWeights],
+    current: &[RouteWeights],
     plan: &Plan,
     before: &Evaluation,
     after: &Evaluation,
@@ -162,9 +167,9 @@ fn shed_differs(
         }
         shed
     };
-    let (held_shed, plan_shed) = (by_priority(held), by_priority(plan.legal().routes()));
-    let differs = held_shed.iter().zip(&plan_shed).any(|(held, plan)| (held - plan).abs() > threshold);
-    (differs && threshold > 0.0).then_some(PublishReason::Shed { held_rps: before.shed_rps, plan_rps: after.shed_rps })
+    let (current_shed, plan_shed) = (by_priority(current), by_priority(plan.legal().routes()));
+    let differs = current_shed.iter().zip(&plan_shed).any(|(current, plan)| (current - plan).abs() > threshold);
+    (differs && threshold > 0.0).then_some(PublishReason::Shed { current_rps: before.shed_rps, plan_rps: after.shed_rps })
 }
 
 /// Share of the demand that goes elsewhere when `after` replaces `before`: half the sum of all
@@ -216,7 +221,7 @@ impl fmt::Display for Decision {
                 write!(f, "keep: the new plan is better by {:.3} %, moving traffic wants {limit} %", gain_frac * 100.0)
             }
             Self::Cooldown { gain_frac, route, engine } => {
-                let (gain, limit) = (gain_frac * 100.0, TURN_EPSILON_FRAC * 100.0);
+                let (gain, limit) = (gain_frac * 100.0, REVERSAL_EPSILON_FRAC * 100.0);
                 write!(
                     f,
                     "keep: the new plan is better by {gain:.2} %, turning back what {route} has just moved at {engine} wants {limit} %"
@@ -229,16 +234,16 @@ impl fmt::Display for Decision {
 impl fmt::Display for PublishReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::First => write!(f, "nothing was held before"),
+            Self::First => write!(f, "there were no weights before"),
             Self::Illegal(Violation::Pin { cluster, class, .. }) => {
                 write!(f, "the weights of class {class} in cluster {cluster} are set by hand")
             }
-            Self::Illegal(violation) => write!(f, "the held weights are no longer legal: {violation}"),
-            Self::Shed { held_rps, plan_rps } => {
-                write!(f, "the held weights refuse {held_rps:.1} requests/s, the plan {plan_rps:.1}")
+            Self::Illegal(violation) => write!(f, "the current weights are no longer legal: {violation}"),
+            Self::Shed { current_rps, plan_rps } => {
+                write!(f, "the current weights refuse {current_rps:.1} requests/s, the plan {plan_rps:.1}")
             }
-            Self::Better { held_ms, plan_ms, gain_frac } => {
-                write!(f, "mean latency falls by {:.2} %, from {held_ms:.1} to {plan_ms:.1} ms", gain_frac * 100.0)
+            Self::Better { current_ms, plan_ms, gain_frac } => {
+                write!(f, "mean latency falls by {:.2} %, from {current_ms:.1} to {plan_ms:.1} ms", gain_frac * 100.0)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! From held weights to new ones without overfilling an engine on the way. Pure.
+//! From current weights to new ones without overfilling an engine on the way. Pure.
 //!
 //! Data planes pull a snapshot each when it suits them. Until all have, any of them may still send
 //! by the old weights, or already by the new ones: the most that an engine can get is the sum of
@@ -25,7 +25,8 @@ pub struct Passage {
     pub engine: Option<EngineId>,
 }
 
-/// Loads of an engine, in units of its capacity, while data planes are between `held` and `next`.
+/// Loads of an engine, in units of its capacity, while data planes are between `current` and
+/// `next`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Between {
     before: f64,
@@ -33,14 +34,14 @@ struct Between {
     growth: f64,
 }
 
-/// How much of the way from `held` to `next` is free. Both must be legal for `inputs`.
+/// How much of the way from `current` to `next` is free. Both must be legal for `inputs`.
 ///
 /// With `x` going from `k` to `k + frac (x - k)` the larger of both is `k + frac max(0, x - k)`, so
 /// each engine has one equation.
-pub fn passage(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], next: &[RouteWeights]) -> Passage {
+pub fn passage(fleet: &Fleet, inputs: &Inputs, current: &[RouteWeights], next: &[RouteWeights]) -> Passage {
     let mut work = vec![Between::default(); fleet.engines.len()];
     let mut memory = work.clone();
-    for (before, after) in pairs(fleet, held, next) {
+    for (before, after) in pairs(fleet, current, next) {
         let class = &fleet.classes[after.class.index()];
         let rps = inputs.demand(after.cluster, after.class);
         for (engine, before, after) in flows(before, after) {
@@ -64,9 +65,9 @@ pub fn passage(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights], next: &[Ro
     found
 }
 
-/// The weights `frac` of the way from `held` to `next`; legal if both are, since every rule but
+/// The weights `frac` of the way from `current` to `next`; legal if both are, since every rule but
 /// shed's reason is convex in flows.
-pub fn towards(fleet: &Fleet, held: &[RouteWeights], next: &[RouteWeights], frac: f64) -> Vec<RouteWeights> {
+pub fn towards(fleet: &Fleet, current: &[RouteWeights], next: &[RouteWeights], frac: f64) -> Vec<RouteWeights> {
     let blend = |(before, after): (Option<&RouteWeights>, &RouteWeights)| {
         let flows: Vec<(EngineId, f64)> =
             flows(before, after).map(|(engine, before, after)| (engine, before + frac * (after - before))).collect();
@@ -80,21 +81,21 @@ pub fn towards(fleet: &Fleet, held: &[RouteWeights], next: &[RouteWeights], frac
         let shed_frac = if served > 1.0 - LEAST_WEIGHT { 0.0 } else { 1.0 - served };
         RouteWeights { cluster: after.cluster, class: after.class, shed_frac, weights }
     };
-    pairs(fleet, held, next).map(blend).collect()
+    pairs(fleet, current, next).map(blend).collect()
 }
 
-/// Every route of `next` beside the held one, if there is one.
+/// Every route of `next` beside the current one, if there is one.
 fn pairs<'r>(
     fleet: &Fleet,
-    held: &'r [RouteWeights],
+    current: &'r [RouteWeights],
     next: &'r [RouteWeights],
 ) -> impl Iterator<Item = (Option<&'r RouteWeights>, &'r RouteWeights)> {
     let classes = fleet.classes.len();
-    let mut held_of = vec![None; fleet.clusters.len() * classes];
-    for route in held {
-        held_of[route.cluster.index() * classes + route.class.index()] = Some(route);
+    let mut current_of = vec![None; fleet.clusters.len() * classes];
+    for route in current {
+        current_of[route.cluster.index() * classes + route.class.index()] = Some(route);
     }
-    next.iter().map(move |route| (held_of[route.cluster.index() * classes + route.class.index()], route))
+    next.iter().map(move |route| (current_of[route.cluster.index() * classes + route.class.index()], route))
 }
 
 /// Shares of a route's demand, before and after, of every engine that has either; in fleet order.

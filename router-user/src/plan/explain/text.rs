@@ -106,7 +106,7 @@ impl RouteExplanation {
                 let text = format!("held at {at_rps:.1} {unit}, a knee of its profile: beyond, each costs {more_ms:.1} ms more");
                 writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
             }
-            Some(Hold::Held { at_rps, price_ms }) => {
+            Some(Hold::Current { at_rps, price_ms }) => {
                 let text = format!("held at {at_rps:.1} requests/s, as before: moving costs {price_ms:.1} ms each");
                 writeln!(f, "  {:width$}  {:>20}  {text}", "", "")?;
             }

@@ -95,7 +95,7 @@ pub struct Terms {
     /// cluster has as a budget.
     pub detour_ms: f64,
     /// What it costs because requests that went elsewhere before lose their caches. At an engine
-    /// that gets exactly what the held weights send it, anything from nothing (one request less
+    /// that gets exactly what the current weights send it, anything from nothing (one request less
     /// would free nothing) to the whole price of moving (one more would have to move) is
     /// consistent: the part that its price has room for.
     pub churn_ms: f64,
@@ -112,8 +112,8 @@ pub enum Hold {
     /// Its latency grows faster from here on: beyond, a request costs this much more than the price
     /// it has now.
     Knee { at_rps: f64, more_ms: f64 },
-    /// It has what the held weights send it: neither more nor less is worth the price of moving.
-    Held { at_rps: f64, price_ms: f64 },
+    /// It has what the current weights send it: neither more nor less is worth the price of moving.
+    Current { at_rps: f64, price_ms: f64 },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

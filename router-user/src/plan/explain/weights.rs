@@ -145,7 +145,7 @@ fn explain_engine(fleet: &Fleet, inputs: &Inputs, plan: &Plan, route: &Route, lo
 
 fn held_by(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps: f64) -> Option<Hold> {
     if route.move_price_ms > 0.0 && keeps(route, load.engine, rps) == Keeps::All {
-        return Some(Hold::Held { at_rps: rps, price_ms: route.move_price_ms });
+        return Some(Hold::Current { at_rps: rps, price_ms: route.move_price_ms });
     }
     let cost = EngineCost::new(fleet, inputs, load.engine);
     if load.load_rps >= load.capacity_rps * (1.0 - ROUNDING_FRAC) {
@@ -159,22 +159,22 @@ fn held_by(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps
     (jump_ms > TERM_TOLERANCE_MS).then_some(Hold::Knee { at_rps, more_ms: (beyond - load.price_ms).max(0.0) })
 }
 
-/// What a route keeps of what the held weights send to an engine.
+/// What a route keeps of what the current weights send to an engine.
 #[derive(Clone, Copy, PartialEq)]
 enum Keeps {
     /// Less than all of it.
     Part,
     All,
-    /// All, and more: or anything, where nothing was held.
+    /// All, and more: or anything, without current weights.
     More,
 }
 
 fn keeps(route: &Route, engine: EngineId, rps: f64) -> Keeps {
-    let held = route.held_rps.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, held)| held);
+    let current = route.current_rps.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, current)| current);
     let rounding = NEGLIGIBLE_RPS.max(ROUNDING_FRAC * route.demand_rps);
-    if held == 0.0 || rps > held + rounding {
+    if current == 0.0 || rps > current + rounding {
         Keeps::More
-    } else if rps < held - rounding {
+    } else if rps < current - rounding {
         Keeps::Part
     } else {
         Keeps::All

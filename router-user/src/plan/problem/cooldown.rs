@@ -45,8 +45,8 @@ pub struct Reversal {
 /// Routes in cooldown and recent moves, derived from the active weights at each plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cooldown {
-    held: Vec<RouteWeights>,
-    /// Active weights before `held`.
+    current: Vec<RouteWeights>,
+    /// Active weights before `current`.
     before: Vec<RouteWeights>,
     /// Remaining plans of each route in cooldown.
     left: BTreeMap<(ClusterId, ClassId), u8>,
@@ -56,26 +56,26 @@ pub(crate) struct Cooldown {
 }
 
 impl Cooldown {
-    /// Advances by one plan; `held` are the weights that are active when it starts.
-    pub(crate) fn observe(&mut self, held: Option<&[RouteWeights]>) {
+    /// Advances by one plan; `current` are the weights that are active when it starts.
+    pub(crate) fn observe(&mut self, current: Option<&[RouteWeights]>) {
         self.left.retain(|_, left| {
             *left -= 1;
             *left > 0
         });
-        let held = held.unwrap_or_default();
+        let current = current.unwrap_or_default();
         if self.moves.len() >= usize::from(COOLDOWN_PLANS) {
             self.moves.pop_front();
         }
         self.moves.push_back(BTreeMap::new());
-        if self.held == held {
+        if self.current == current {
             return;
         }
         // A move that was undone as a whole does not count: a trial failed, or an operator went
         // back.
-        let is_undone = self.before == held;
-        let before: BTreeMap<_, &RouteWeights> = self.held.iter().map(|route| ((route.cluster, route.class), route)).collect();
+        let is_undone = self.before == current;
+        let before: BTreeMap<_, &RouteWeights> = self.current.iter().map(|route| ((route.cluster, route.class), route)).collect();
         let mut moves = BTreeMap::new();
-        for route in held {
+        for route in current {
             let id = (route.cluster, route.class);
             if let Some(before) = before.get(&id) {
                 let large = before.changes_to(route).filter(|(_, by)| by.abs() > REVERSAL_FRAC);
@@ -94,17 +94,17 @@ impl Cooldown {
         } else if let Some(last) = self.moves.back_mut() {
             *last = moves;
         }
-        self.before = std::mem::replace(&mut self.held, held.to_vec());
+        self.before = std::mem::replace(&mut self.current, current.to_vec());
     }
 
     /// The largest reversal that `next` would make of the active weights; `None` if it makes no
     /// reversal.
-    pub(crate) fn turn(&self, next: &[RouteWeights]) -> Option<Reversal> {
+    pub(crate) fn reversal(&self, next: &[RouteWeights]) -> Option<Reversal> {
         if self.moves.iter().all(BTreeMap::is_empty) {
             return None;
         }
-        let before: BTreeMap<_, &RouteWeights> = self.held.iter().map(|route| ((route.cluster, route.class), route)).collect();
-        let turns = next.iter().flat_map(|route| {
+        let before: BTreeMap<_, &RouteWeights> = self.current.iter().map(|route| ((route.cluster, route.class), route)).collect();
+        let reversals = next.iter().flat_map(|route| {
             let before = before.get(&(route.cluster, route.class)).copied();
             let changes =
                 before.into_iter().flat_map(|before| before.changes_to(route)).filter(|(_, by)| by.abs() > REVERSAL_FRAC);
@@ -114,7 +114,7 @@ impl Cooldown {
             });
             back.map(|(engine, by)| Reversal { cluster: route.cluster, class: route.class, engine, by })
         });
-        turns.max_by(|a, b| a.by.abs().total_cmp(&b.by.abs()))
+        reversals.max_by(|a, b| a.by.abs().total_cmp(&b.by.abs()))
     }
 
     /// Factor on the move price of a route: 1 outside a cooldown.
@@ -143,20 +143,20 @@ mod tests {
             weights: vec![(EngineId(0), share), (EngineId(1), 1.0 - share)],
         };
         let (before, after) = ([route(0, 0.5), route(1, 0.5)], [route(0, 0.52), route(1, 0.504)]);
-        let mut rest = Cooldown::default();
-        let factors = |rest: &Cooldown| [0, 1].map(|class| rest.factor(ClusterId(0), ClassId(class)));
-        rest.observe(None);
-        rest.observe(Some(&before));
-        assert_eq!(factors(&rest), [1.0, 1.0], "what is first in force has not moved");
+        let mut cooldown = Cooldown::default();
+        let factors = |cooldown: &Cooldown| [0, 1].map(|class| cooldown.factor(ClusterId(0), ClassId(class)));
+        cooldown.observe(None);
+        cooldown.observe(Some(&before));
+        assert_eq!(factors(&cooldown), [1.0, 1.0], "what is first in force has not moved");
         for nth in 0..COOLDOWN_PLANS {
-            rest.observe(Some(&after));
-            assert_eq!(factors(&rest), [COOLDOWN_FACTOR, 1.0], "plan {nth} after the move");
+            cooldown.observe(Some(&after));
+            assert_eq!(factors(&cooldown), [COOLDOWN_FACTOR, 1.0], "plan {nth} after the move");
         }
-        rest.observe(Some(&after));
-        assert_eq!(factors(&rest), [1.0, 1.0]);
-        rest.observe(Some(&before));
-        assert_eq!(factors(&rest), [1.0, 1.0], "undone");
-        assert_eq!(rest.turn(&after), None, "what was undone has no direction");
+        cooldown.observe(Some(&after));
+        assert_eq!(factors(&cooldown), [1.0, 1.0]);
+        cooldown.observe(Some(&before));
+        assert_eq!(factors(&cooldown), [1.0, 1.0], "undone");
+        assert_eq!(cooldown.reversal(&after), None, "what was undone has no direction");
     }
 
     #[test]
@@ -167,18 +167,18 @@ mod tests {
             shed_frac: 0.0,
             weights: vec![(EngineId(0), share), (EngineId(1), 1.0 - share)],
         };
-        let mut rest = Cooldown::default();
-        rest.observe(Some(&[route(0.5)]));
-        rest.observe(Some(&[route(0.53)]));
-        assert_eq!(rest.turn(&[route(0.56)]), None, "onwards");
-        assert_eq!(rest.turn(&[route(0.525)]), None, "too little to be seen");
-        let turn = rest.turn(&[route(0.51)]).expect("back");
-        assert!((turn.by.abs() - 0.02).abs() < 1e-9, "{turn:?}");
+        let mut cooldown = Cooldown::default();
+        cooldown.observe(Some(&[route(0.5)]));
+        cooldown.observe(Some(&[route(0.53)]));
+        assert_eq!(cooldown.reversal(&[route(0.56)]), None, "onwards");
+        assert_eq!(cooldown.reversal(&[route(0.525)]), None, "too little to be seen");
+        let reversal = cooldown.reversal(&[route(0.51)]).expect("back");
+        assert!((reversal.by.abs() - 0.02).abs() < 1e-9, "{reversal:?}");
         for _ in 1..COOLDOWN_PLANS {
-            rest.observe(Some(&[route(0.53)]));
-            assert!(rest.turn(&[route(0.51)]).is_some());
+            cooldown.observe(Some(&[route(0.53)]));
+            assert!(cooldown.reversal(&[route(0.51)]).is_some());
         }
-        rest.observe(Some(&[route(0.53)]));
-        assert_eq!(rest.turn(&[route(0.51)]), None, "long ago");
+        cooldown.observe(Some(&[route(0.53)]));
+        assert_eq!(cooldown.reversal(&[route(0.51)]), None, "long ago");
     }
 }

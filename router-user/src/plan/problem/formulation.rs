@@ -36,7 +36,7 @@ pub(crate) struct Demand {
     /// Index into [`Problem::budgets`].
     pub(crate) budget: Option<usize>,
     /// True if the route has active weights: moving away from them has a price.
-    pub(crate) is_held: bool,
+    pub(crate) has_current: bool,
 }
 
 /// A flow variable of the program: requests of a demand to an eligible, ready pool.
@@ -80,11 +80,11 @@ pub(crate) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// Builds the problem of the whole fleet. Requests that stay where the `held` weights send them
-    /// pay no move price.
-    pub(crate) fn new(fleet: &'a Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>, cooldown: &Cooldown) -> Self {
+    /// Builds the problem of the whole fleet. Requests that stay where the `current` weights send
+    /// them pay no move price.
+    pub(crate) fn new(fleet: &'a Fleet, inputs: &Inputs, current: Option<&[RouteWeights]>, cooldown: &Cooldown) -> Self {
         let pools = pools(fleet, inputs, &pinned(fleet, inputs));
-        let held = Held::new(fleet, &pools, held);
+        let current = Current::new(fleet, &pools, current);
         let usable_of = usable_pools(fleet, &pools);
         let class_order = by_name(fleet.class_ids(), |class| &fleet.classes[class.index()].name);
         let mut problem = Self {
@@ -105,7 +105,7 @@ impl<'a> Problem<'a> {
                 if inputs.pin(cluster, class).is_some() || rps <= NEGLIGIBLE_RPS {
                     continue;
                 }
-                let kept_rps = held.kept_rps(cluster, class, rps);
+                let kept_rps = current.kept_rps(cluster, class, rps);
                 let move_ms = inputs.move_price_ms[class.index()] * cooldown.factor(cluster, class);
                 let move_ms = if kept_rps.is_some() { move_ms } else { 0.0 };
                 let usable = &usable_of[class.index()];
@@ -120,7 +120,7 @@ impl<'a> Problem<'a> {
                     shed_most_rps: f64::INFINITY,
                     priority: fleet.classes[class.index()].priority,
                     budget,
-                    is_held: kept_rps.is_some(),
+                    has_current: kept_rps.is_some(),
                 });
             }
         }
@@ -193,8 +193,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Raises the allowed excess of each budget to the excess of the held weights: flows that may
-    /// not move may stay.
+    /// Raises the allowed excess of each budget to the excess of the current weights: flows that
+    /// may not move may stay.
     pub(crate) fn admit_held(&mut self) {
         let mut excess = vec![0.0; self.budgets.len()];
         for edge in &self.edges {
@@ -202,36 +202,36 @@ impl<'a> Problem<'a> {
                 excess[budget] += edge.kept_rps * self.detour(edge);
             }
         }
-        for (budget, held) in self.budgets.iter_mut().zip(excess) {
-            budget.excess = budget.excess.max(held);
+        for (budget, current) in self.budgets.iter_mut().zip(excess) {
+            budget.excess = budget.excess.max(current);
         }
     }
 }
 
-/// The held weights, indexed by route.
-struct Held<'r> {
+/// The current weights, indexed by route.
+struct Current<'r> {
     routes: Vec<Option<&'r RouteWeights>>,
     classes: usize,
     pool_of: Vec<usize>,
     pools: usize,
 }
 
-impl<'r> Held<'r> {
-    fn new(fleet: &Fleet, pools: &[Pool<'_>], held: Option<&'r [RouteWeights]>) -> Self {
+impl<'r> Current<'r> {
+    fn new(fleet: &Fleet, pools: &[Pool<'_>], current: Option<&'r [RouteWeights]>) -> Self {
         let classes = fleet.classes.len();
         let mut pool_of = vec![0; fleet.engines.len()];
         for (at, pool) in pools.iter().enumerate() {
             pool.members.iter().for_each(|member| pool_of[member.index()] = at);
         }
         let mut routes = vec![None; fleet.clusters.len() * classes];
-        for route in held.into_iter().flatten().filter(|route| !route.weights.is_empty()) {
+        for route in current.into_iter().flatten().filter(|route| !route.weights.is_empty()) {
             routes[route.cluster.index() * classes + route.class.index()] = Some(route);
         }
         Self { routes, classes, pool_of, pools: pools.len() }
     }
 
-    /// Splits `rps` over the pools as the held weights do, in requests/s; `None` for a route
-    /// without held weights.
+    /// Splits `rps` over the pools as the current weights do, in requests/s; `None` for a route
+    /// without current weights.
     fn kept_rps(&self, cluster: ClusterId, class: ClassId, rps: f64) -> Option<Vec<f64>> {
         let route = self.routes[cluster.index() * self.classes + class.index()]?;
         let mut kept = vec![0.0; self.pools];

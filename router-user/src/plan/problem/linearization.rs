@@ -8,7 +8,7 @@ use crate::plan::problem::formulation::{Edge, Problem};
 /// 1/64 in few evaluations; 3/4 refines the range above one half.
 const STEPS: [f64; 8] = [1.0, 0.75, 0.5, 0.25, 0.125, 0.0625, 0.031_25, 0.015_625];
 
-/// Half-width of the first refined breakpoints around the load of held weights, as a fraction of
+/// Half-width of the first refined breakpoints around the load of current weights, as a fraction of
 /// the pool's reach: a few times the change of demand between two plans.
 const HELD_WIDTH_FRAC: f64 = 0.02;
 
@@ -73,20 +73,20 @@ impl Iterate {
 }
 
 impl Problem<'_> {
-    /// The first linearization. If every demand has held weights, it is made at the loads that
+    /// The first linearization. If every demand has current weights, it is made at the loads that
     /// these weights give; otherwise each pool gets the mix of everything that may reach it.
     pub(crate) fn first_linearization(&self) -> Linearization {
-        let is_held = !self.demands.is_empty() && self.demands.iter().all(|demand| demand.is_held);
+        let has_current = !self.demands.is_empty() && self.demands.iter().all(|demand| demand.has_current);
         let mut loads: Vec<Load> = self.pools.iter().map(|pool| pool.pinned).collect();
         for edge in &self.edges {
             let demand = &self.demands[edge.demand];
-            let amount = if is_held { edge.kept_rps } else { demand.rps };
+            let amount = if has_current { edge.kept_rps } else { demand.rps };
             loads[edge.pool].add(demand.request.times(amount));
         }
         let reach_rps = self.reach_rps();
         let around = |at: usize| {
             let (capacity, reach) = (self.pools[at].cost.capacity_rps, reach_rps[at]);
-            if is_held { (loads[at].work.min(capacity), reach * HELD_WIDTH_FRAC) } else { (reach / 2.0, reach / 2.0) }
+            if has_current { (loads[at].work.min(capacity), reach * HELD_WIDTH_FRAC) } else { (reach / 2.0, reach / 2.0) }
         };
         let focus: Vec<(f64, f64)> = (0..self.pools.len()).map(around).collect();
         Linearization {
@@ -155,10 +155,10 @@ impl Problem<'_> {
         self.edges.iter().zip(&iterate.flow_rps).map(|(edge, flow)| edge.move_ms * (flow - edge.kept_rps).max(0.0)).sum()
     }
 
-    /// Requests/s that change their pool relative to the held weights.
+    /// Requests/s that change their pool relative to the current weights.
     pub(crate) fn moved_rps(&self, iterate: &Iterate) -> f64 {
-        let held = self.edges.iter().zip(&iterate.flow_rps).filter(|(edge, _)| self.demands[edge.demand].is_held);
-        held.map(|(edge, flow)| (flow - edge.kept_rps).max(0.0)).sum()
+        let current = self.edges.iter().zip(&iterate.flow_rps).filter(|(edge, _)| self.demands[edge.demand].has_current);
+        current.map(|(edge, flow)| (flow - edge.kept_rps).max(0.0)).sum()
     }
 
     /// Line search: the point on the way from `from` to `to` with the least true cost, among

@@ -1,8 +1,8 @@
 //! The linear program of a problem at a linearization, and how its solution is read back. Pure and
 //! independent of the solver.
 //!
-//! docs/model.md, sections 2 to 4. Columns, in this order: each edge beyond its held flow; shed of
-//! each demand; curve segments of each pool; the held flow of each edge; slack of memory, of
+//! docs/model.md, sections 2 to 4. Columns, in this order: each edge beyond its current flow; shed
+//! of each demand; curve segments of each pool; the current flow of each edge; slack of memory, of
 //! budgets and of the limit on movement. Rows, in this order: demands, pools, memory, budgets, the
 //! limit on movement.
 
@@ -123,7 +123,7 @@ impl Problem<'_> {
         let mut entries = Vec::new();
         for edge in &self.edges {
             self.entries(&rows, edge, &mut entries);
-            if self.move_limit_rps.is_some() && self.demands[edge.demand].is_held {
+            if self.move_limit_rps.is_some() && self.demands[edge.demand].has_current {
                 entries.push((rows.moved, 1.0));
             }
             let upper = if edge.is_pruned { 0.0 } else { f64::INFINITY };
@@ -162,8 +162,8 @@ impl Problem<'_> {
         let segments: usize = self.pools.iter().map(|pool| pool.cost.segment_count()).sum();
         let mut flow_rps: Vec<f64> = values[..self.edges.len()].iter().map(|value| value.max(0.0)).collect();
         let kept = values[self.edges.len() + self.demands.len() + segments..].iter();
-        let held = self.edges.iter().enumerate().filter(|(_, edge)| edge.kept_rps > 0.0);
-        for ((at, _), value) in held.zip(kept) {
+        let current = self.edges.iter().enumerate().filter(|(_, edge)| edge.kept_rps > 0.0);
+        for ((at, _), value) in current.zip(kept) {
             flow_rps[at] += value.max(0.0);
         }
         let shed = values[self.edges.len()..][..self.demands.len()].iter().zip(&self.demands);

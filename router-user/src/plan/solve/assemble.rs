@@ -55,7 +55,7 @@ pub(crate) fn assemble(fleet: &Fleet, inputs: &Inputs, components: &[Component<'
         engines,
         certificate: certificate(components),
         moved_frac: moved_frac(components),
-        turn: None,
+        reversal: None,
         is_greedy: false,
         solver_failure: None,
         price_limit_ms,
@@ -199,7 +199,7 @@ fn idle_route(fleet: &Fleet, inputs: &Inputs, engines: &[EngineLoad], cluster: C
         move_price_ms: 0.0,
         move_limit_price_ms: 0.0,
         detour_price_ms: 0.0,
-        held_rps: Vec::new(),
+        current_rps: Vec::new(),
         pruned: Vec::new(),
         too_far: too_far(fleet, inputs, cluster, class),
     }
@@ -220,7 +220,7 @@ fn busy_route(
     edges: &[usize],
     idle: impl FnOnce() -> Route,
 ) -> Route {
-    let Demand { cluster, class, rps, is_held, budget, .. } = problem.demands[demand];
+    let Demand { cluster, class, rps, has_current, budget, .. } = problem.demands[demand];
     let detour_price_ms = budget.map_or(0.0, |budget| round.iterate.budget_price_ms[budget]);
     let shed_rps = round.iterate.shed_rps[demand].min(rps);
     let shed_rps = if shed_rps > NEGLIGIBLE_RPS.max(rps * ROUNDING_FRAC) { shed_rps } else { 0.0 };
@@ -235,9 +235,9 @@ fn busy_route(
     let pruned =
         edges.iter().filter(|&&at| problem.edges[at].is_pruned).flat_map(|&at| members(at).map(|(engine, _)| engine)).collect();
     let kept = edges.iter().filter(|&&at| problem.edges[at].kept_rps > 0.0);
-    let held_rps = kept.flat_map(|&at| members(at).map(move |(engine, share)| (engine, share * problem.edges[at].kept_rps)));
-    let held_rps = held_rps.collect();
-    let move_limit_price_ms = if is_held { round.iterate.move_limit_price_ms } else { 0.0 };
+    let current_rps = kept.flat_map(|&at| members(at).map(move |(engine, share)| (engine, share * problem.edges[at].kept_rps)));
+    let current_rps = current_rps.collect();
+    let move_limit_price_ms = if has_current { round.iterate.move_limit_price_ms } else { 0.0 };
     let move_price_ms = edges.first().map_or(0.0, |&at| problem.edges[at].move_ms + move_limit_price_ms);
     if total <= NEGLIGIBLE_RPS.min(TRACE_FRAC * rps).max(ROUNDING_FRAC * rps) {
         let idle = idle();
@@ -249,7 +249,7 @@ fn busy_route(
             move_price_ms,
             move_limit_price_ms,
             detour_price_ms,
-            held_rps,
+            current_rps,
             pruned,
             ..idle
         };
@@ -273,7 +273,7 @@ fn busy_route(
         move_price_ms,
         move_limit_price_ms,
         detour_price_ms,
-        held_rps,
+        current_rps,
         pruned,
         too_far: too_far(fleet, inputs, cluster, class),
     }

@@ -70,8 +70,8 @@ impl Selection {
         let mut widest = Nearest::new(program.rhs.len());
         let mut new = Vec::new();
         for column in (0..program.columns()).filter(|&column| !self.is_shown[column]) {
-            let (wait, standing) = (wait(program, column), start.columns[column]);
-            self.is_full[column] = standing == BasisStatus::Upper;
+            let (wait, status) = (wait(program, column), start.columns[column]);
+            self.is_full[column] = status == BasisStatus::Upper;
             let reduced = program.reduced_cost(column, &start.prices);
             let pays = if self.is_full[column] { reduced > 0.0 } else { reduced < 0.0 };
             if matches!(wait, Wait::AtEither) && self.is_full[column] {
@@ -79,7 +79,7 @@ impl Selection {
             }
             match wait {
                 Wait::Never => new.push(column),
-                _ if standing == BasisStatus::Basic => new.push(column),
+                _ if status == BasisStatus::Basic => new.push(column),
                 Wait::AtEither if pays || is_edge(program, start, column) => new.push(column),
                 Wait::AtEither => near.offer(program, column, reduced.abs(), SEGMENTS_PER_START),
                 Wait::AtZero => near.offer(program, column, reduced, flows),

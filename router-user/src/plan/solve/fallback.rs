@@ -13,8 +13,8 @@ use super::round::PlanError;
 /// fails, it returns the greedy plan.
 ///
 /// Errors: as [`Optimiser::plan_or_greedy`].
-pub fn plan_or_greedy(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
-    Optimiser::new(BUDGET).plan_or_greedy(fleet, inputs, held)
+pub fn plan_or_greedy(fleet: &Fleet, inputs: &Inputs, current: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
+    Optimiser::new(BUDGET).plan_or_greedy(fleet, inputs, current)
 }
 
 impl Optimiser {
@@ -23,8 +23,13 @@ impl Optimiser {
     ///
     /// Errors: [`PlanError::Input`] for inputs of another fleet, [`PlanError::Check`] if not even
     /// the greedy plan is legal.
-    pub fn plan_or_greedy(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
-        let optimised = catch_unwind(AssertUnwindSafe(|| self.plan(fleet, inputs, held)));
+    pub fn plan_or_greedy(
+        &mut self,
+        fleet: &Fleet,
+        inputs: &Inputs,
+        current: Option<&[RouteWeights]>,
+    ) -> Result<Plan, PlanError> {
+        let optimised = catch_unwind(AssertUnwindSafe(|| self.plan(fleet, inputs, current)));
         let failure = match optimised {
             Ok(Ok(plan)) => return Ok(plan),
             Ok(Err(error @ PlanError::Input(_))) => return Err(error),
@@ -35,6 +40,6 @@ impl Optimiser {
                 "the optimiser panicked".to_owned()
             }
         };
-        Ok(Plan { solver_failure: Some(failure), ..plan_greedily(fleet, inputs, held)? })
+        Ok(Plan { solver_failure: Some(failure), ..plan_greedily(fleet, inputs, current)? })
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn fill(problem: &Problem<'_>) -> Round {
     pour(problem, vec![0.0; problem.edges.len()])
 }
 
-/// As [`fill`], but starts from the flows of the held weights, cut down to capacity and memory.
+/// As [`fill`], but starts from the flows of the current weights, cut down to capacity and memory.
 pub(crate) fn refill(problem: &Problem<'_>) -> Round {
     let mut kept_rps = vec![0.0; problem.demands.len()];
     problem.edges.iter().for_each(|edge| kept_rps[edge.demand] += edge.kept_rps);

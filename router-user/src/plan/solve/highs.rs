@@ -150,7 +150,7 @@ impl Solver {
 
     /// The basis after the last solve, as statuses of all columns and rows; `None` if there is
     /// none.
-    pub(crate) fn standing(&self) -> Option<(Vec<BasisStatus>, Vec<BasisStatus>)> {
+    pub(crate) fn basis(&self) -> Option<(Vec<BasisStatus>, Vec<BasisStatus>)> {
         let model = self.model.as_ref()?;
         let shown = self.selection.shown();
         let stays = |column: usize| if self.selection.was_full(column) { BasisStatus::Upper } else { BasisStatus::Lower };
@@ -160,16 +160,16 @@ impl Solver {
         // SAFETY: the instance is live and owned by `model`; the call writes one status for each of
         // its columns, of which there are at most as many as are shown, and of its rows.
         let result = unsafe { sys::Highs_getBasis(model.as_ptr(), of_columns.as_mut_ptr(), of_rows.as_mut_ptr()) };
-        let standing = |status: sys::HighsInt| match status {
+        let status_of = |status: sys::HighsInt| match status {
             BASIC => BasisStatus::Basic,
             AT_UPPER => BasisStatus::Upper,
             _ => BasisStatus::Lower,
         };
         let mut columns: Vec<BasisStatus> = (0..self.program.columns()).map(stays).collect();
         for (&column, status) in shown.iter().zip(of_columns) {
-            columns[column] = standing(status);
+            columns[column] = status_of(status);
         }
-        (result != sys::STATUS_ERROR).then(|| (columns, of_rows.into_iter().map(standing).collect()))
+        (result != sys::STATUS_ERROR).then(|| (columns, of_rows.into_iter().map(status_of).collect()))
     }
 
     /// Solves on the selected columns, and adds columns until no other column would pay.
@@ -197,9 +197,9 @@ impl Solver {
                 }
                 return Ok(Solution { values: whole, duals });
             }
-            let standing = self.standing();
+            let basis = self.basis();
             self.show(known)?;
-            if let Some((columns, rows)) = standing {
+            if let Some((columns, rows)) = basis {
                 self.start_from(&columns, &rows);
             }
         }
@@ -284,8 +284,8 @@ const AT_LOWER: sys::HighsInt = 0;
 const BASIC: sys::HighsInt = 1;
 const AT_UPPER: sys::HighsInt = 2;
 
-fn status(standing: BasisStatus) -> sys::HighsInt {
-    match standing {
+fn status(of: BasisStatus) -> sys::HighsInt {
+    match of {
         BasisStatus::Lower => AT_LOWER,
         BasisStatus::Basic => BASIC,
         BasisStatus::Upper => AT_UPPER,

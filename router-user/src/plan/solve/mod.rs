@@ -2,7 +2,7 @@
 //!
 //! `optimizer` runs the rounds; `round` holds the result of one. `highs` is the only file of the
 //! planner that names HiGHS; `columns` (column generation) and `warm_start` (initial basis) make
-//! the program small and start it from the held weights. `max_min` divides shed fairly;
+//! the program small and start it from the current weights. `max_min` divides shed fairly;
 //! `memory_limits` does so under KV memory limits, and finds the excess of detour budgets. `greedy`
 //! plans without a solver, and `fallback` uses that plan where the optimiser fails. `assemble`
 //! turns a solution back into weights.

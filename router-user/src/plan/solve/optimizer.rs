@@ -27,8 +27,8 @@ use crate::plan::{Inputs, ROUNDING_FRAC, RouteWeights};
 /// own.
 pub(super) const BUDGET: Duration = Duration::from_secs(20);
 
-/// Gap at which the rounds end where all demands have held weights: a hundredth of the gain for
-/// which the publish gate gives up held weights.
+/// Gap at which the rounds end where all demands have current weights: a hundredth of the gain for
+/// which the publish gate gives up current weights.
 const HELD_GAP_GOAL_FRAC: f64 = 1e-5;
 
 /// Price shift, in ms, at which the rounds end: the correction for output lengths would change no
@@ -63,41 +63,41 @@ const PARALLEL_EDGES: usize = 2_000;
 #[derive(Debug)]
 pub struct Optimiser {
     budget: Duration,
-    rest: Cooldown,
+    cooldown: Cooldown,
 }
 
-/// Plans the weights of `fleet` for `inputs`, without a history of cooldowns. `held` are the active
-/// weights, from which moving has a price.
+/// Plans the weights of `fleet` for `inputs`, without a history of cooldowns. `current` are the
+/// active weights, from which moving has a price.
 ///
 /// Deterministic: the same arguments, in whatever order they are listed, give the same plan.
 /// Errors: [`PlanError`]; lack of capacity is no error. A returned plan has passed
 /// [`crate::plan::verify`].
-pub fn plan(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
-    Optimiser::new(BUDGET).plan(fleet, inputs, held)
+pub fn plan(fleet: &Fleet, inputs: &Inputs, current: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
+    Optimiser::new(BUDGET).plan(fleet, inputs, current)
 }
 
 /// A greedy plan for `inputs` without a solver: always legal, but not optimal. It stands in where
 /// the optimiser fails; docs/model.md, section 7.
 ///
 /// Errors: [`PlanError::Input`], or [`PlanError::Check`] if the weights break a rule.
-pub fn plan_greedily(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
-    filled(fleet, inputs, held, greedy::fill)
+pub fn plan_greedily(fleet: &Fleet, inputs: &Inputs, current: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
+    filled(fleet, inputs, current, greedy::fill)
 }
 
-/// As [`plan_greedily`], but the `held` weights stay as far as they can: only requests without room
-/// there move.
-pub(crate) fn plan_around(fleet: &Fleet, inputs: &Inputs, held: &[RouteWeights]) -> Result<Plan, PlanError> {
-    filled(fleet, inputs, Some(held), greedy::refill)
+/// As [`plan_greedily`], but the `current` weights stay as far as they can: only requests without
+/// room there move.
+pub(crate) fn plan_around(fleet: &Fleet, inputs: &Inputs, current: &[RouteWeights]) -> Result<Plan, PlanError> {
+    filled(fleet, inputs, Some(current), greedy::refill)
 }
 
 fn filled(
     fleet: &Fleet,
     inputs: &Inputs,
-    held: Option<&[RouteWeights]>,
+    current: Option<&[RouteWeights]>,
     fill: fn(&Problem<'_>) -> Round,
 ) -> Result<Plan, PlanError> {
     inputs.validate(fleet)?;
-    let mut problems = Problem::new(fleet, inputs, held, &Cooldown::default()).components();
+    let mut problems = Problem::new(fleet, inputs, current, &Cooldown::default()).components();
     problems.iter_mut().for_each(share_shed);
     let components: Vec<_> =
         problems.into_iter().map(|problem| Component { round: fill(&problem), problem, rounds: 0 }).collect();
@@ -107,24 +107,24 @@ fn filled(
 impl Optimiser {
     /// `budget` is the time limit of the solves of one plan.
     pub fn new(budget: Duration) -> Self {
-        Self { budget, rest: Cooldown::default() }
+        Self { budget, cooldown: Cooldown::default() }
     }
 
     /// Ends all cooldowns.
     pub(super) fn forget(&mut self) {
-        self.rest = Cooldown::default();
+        self.cooldown = Cooldown::default();
     }
 
-    /// As [`plan`], but routes whose weights have changed between the `held` of the last calls are
-    /// in cooldown.
-    pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
+    /// As [`plan`], but routes whose weights have changed between the `current` of the last calls
+    /// are in cooldown.
+    pub fn plan(&mut self, fleet: &Fleet, inputs: &Inputs, current: Option<&[RouteWeights]>) -> Result<Plan, PlanError> {
         inputs.validate(fleet)?;
         // Weights that break a rule must be replaced, however much moves.
-        let limit_frac = held
-            .filter(|held| verify::legal(fleet, inputs, held).is_ok() && held.iter().all(|route| route.shed_frac == 0.0))
+        let limit_frac = current
+            .filter(|current| verify::legal(fleet, inputs, current).is_ok() && current.iter().all(|route| route.shed_frac == 0.0))
             .map(|_| inputs.move_limit_frac);
-        self.rest.observe(held);
-        let mut problems = Problem::new(fleet, inputs, held, &self.rest).components();
+        self.cooldown.observe(current);
+        let mut problems = Problem::new(fleet, inputs, current, &self.cooldown).components();
         problems.iter_mut().for_each(share_shed);
         let components = solve_all(problems, limit_frac, self.budget.as_secs_f64())?;
         let gap = components.iter().fold(Gap::default(), |sum, component| sum.and(component.round.gap));
@@ -135,7 +135,7 @@ impl Optimiser {
             return Err(Violation::Gap { found: gap.frac(), allowed: MAX_GAP_FRAC }.into());
         }
         let mut plan = assemble(fleet, inputs, &components)?;
-        plan.turn = self.rest.turn(plan.legal.routes());
+        plan.reversal = self.cooldown.reversal(plan.legal.routes());
         Ok(plan)
     }
 }
@@ -193,8 +193,8 @@ fn solve_component<'a>(mut problem: Problem<'a>, limit_frac: Option<f64>, budget
             (problem.edges, problem.demands, problem.budgets) = (edges, demands, budgets);
         }
     }
-    let held = problem.demands.iter().filter(|demand| demand.is_held).map(|demand| demand.rps).sum::<f64>();
-    if let Some(limit_rps) = limit_frac.map(|frac| frac * held)
+    let current = problem.demands.iter().filter(|demand| demand.has_current).map(|demand| demand.rps).sum::<f64>();
+    if let Some(limit_rps) = limit_frac.map(|frac| frac * current)
         && round.iterate.shed_rps.iter().all(|&shed| shed <= crate::plan::NEGLIGIBLE_RPS)
         && problem.moved_rps(&round.iterate) > limit_rps + crate::plan::NEGLIGIBLE_RPS
     {
@@ -230,8 +230,8 @@ fn optimise(problem: &mut Problem<'_>, budget_s: f64) -> Result<(Round, u32), Pl
     let program = problem.program(&linearization);
     let start = problem.start(&program, &linearization);
     let mut solver = Solver::new(program, &start, budget_s)?;
-    let is_held = problem.demands.iter().all(|demand| demand.is_held);
-    let goal = if is_held { HELD_GAP_GOAL_FRAC } else { GAP_GOAL_FRAC };
+    let has_current = problem.demands.iter().all(|demand| demand.has_current);
+    let goal = if has_current { HELD_GAP_GOAL_FRAC } else { GAP_GOAL_FRAC };
     let mut best: Option<Round> = None;
     let mut centre: Option<Iterate> = None;
     let mut prices = Vec::new();
@@ -278,7 +278,7 @@ fn relinearise(
     prices: &[f64],
 ) -> Result<(), SolveError> {
     let program = problem.program(linearization);
-    let start = solver.standing().map(|(mut columns, rows)| {
+    let start = solver.basis().map(|(mut columns, rows)| {
         problem.restart(&program, work_rps, &mut columns);
         Start { columns, rows, prices: prices.to_vec() }
     });

@@ -3,8 +3,8 @@
 //! The active weights applied to the current demand give flows. As long as the weights are legal,
 //! these flows are a feasible point of the program: each demand keeps its flows, and each pool has
 //! the sum of them as its load. So a small change of the inputs needs few simplex steps, and a plan
-//! depends on its arguments alone, not on earlier plans. Demand that the held weights cannot serve
-//! starts as shed, and is improved first.
+//! depends on its arguments alone, not on earlier plans. Demand that the current weights cannot
+//! serve starts as shed, and is improved first.
 
 use crate::plan::NEGLIGIBLE_RPS;
 use crate::plan::problem::formulation::Problem;
@@ -32,15 +32,16 @@ pub(crate) struct Start {
 }
 
 impl Problem<'_> {
-    /// The held weights as a start for `program`, which must be this problem's at `linearization`.
+    /// The current weights as a start for `program`, which must be this problem's at
+    /// `linearization`.
     pub(crate) fn start(&self, program: &LinearProgram, linearization: &Linearization) -> Start {
         let mut columns = vec![BasisStatus::Lower; program.columns()];
         let mut rows = vec![BasisStatus::Basic; program.rhs.len()];
         let mut load: Vec<f64> = vec![0.0; self.pools.len()];
         let mut kept: Vec<(f64, f64, Option<usize>)> = vec![(0.0, 0.0, None); self.demands.len()];
         let first_kept = self.edges.len() + self.demands.len() + self.segment_count();
-        let held = self.edges.iter().filter(|edge| edge.kept_rps > 0.0);
-        for (edge, column) in held.zip(first_kept..) {
+        let current = self.edges.iter().filter(|edge| edge.kept_rps > 0.0);
+        for (edge, column) in current.zip(first_kept..) {
             let rps = program.upper[column];
             columns[column] = BasisStatus::Upper;
             load[edge.pool] += rps * self.demands[edge.demand].request.work;
@@ -80,7 +81,7 @@ impl Problem<'_> {
         let mut free = Vec::with_capacity(self.pools.len());
         for (pool, load) in self.pools.iter().zip(work_rps) {
             let segments = &columns[at..at + pool.cost.segment_count()];
-            basics.push(segments.iter().filter(|&&standing| standing == BasisStatus::Basic).count());
+            basics.push(segments.iter().filter(|&&status| status == BasisStatus::Basic).count());
             free.push(load - pool.pinned.work);
             at += segments.len();
         }
@@ -119,17 +120,17 @@ impl Problem<'_> {
         self.pools.iter().map(|pool| pool.cost.segment_count()).sum()
     }
 
-    /// Initial row prices, before any solve. A pool has the slope at its load under the held
+    /// Initial row prices, before any solve. A pool has the slope at its load under the current
     /// weights, or else at a common utilisation. A demand has the delivered price at its cheapest
     /// pool, and at most its shed price. Limits have price 0.
     fn guessed_prices(&self, linearization: &Linearization, rows: usize) -> Vec<f64> {
-        let is_held = !self.demands.is_empty() && self.demands.iter().all(|demand| demand.is_held);
+        let has_current = !self.demands.is_empty() && self.demands.iter().all(|demand| demand.has_current);
         let demand: f64 = self.demands.iter().map(|demand| (demand.rps - demand.shed_rps) * demand.request.work).sum();
         let capacity: f64 = self.pools.iter().map(|pool| pool.cost.capacity_rps).sum();
         let utilisation = if capacity > 0.0 { (demand / capacity).min(1.0) } else { 0.0 };
         let price = |at: usize| {
             let cost = &self.pools[at].cost;
-            let load = if is_held { linearization.focus[at].0 } else { utilisation * cost.capacity_rps };
+            let load = if has_current { linearization.focus[at].0 } else { utilisation * cost.capacity_rps };
             if cost.is_ready() { cost.marginal_ms(load, linearization.mix[at]) } else { 0.0 }
         };
         let pool_ms: Vec<f64> = (0..self.pools.len()).map(price).collect();

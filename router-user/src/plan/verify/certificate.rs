@@ -107,7 +107,8 @@ impl Gap {
 /// own ([`Problem::refined`]), with `prices` for its mix.
 pub(crate) fn gap(problem: &Problem<'_>, linearization: &Linearization, iterate: &Iterate, prices: &[f64]) -> Gap {
     // Least cost of one more request without limit, of one where movement is free, and what the
-    // held flows offer for less; shed too is without limit, unless it is known what can be served.
+    // current flows offer for less; shed too is without limit, unless it is known what can be
+    // served.
     let is_free = |demand: &Demand| demand.shed_most_rps == f64::INFINITY;
     let shed = |demand: &Demand| if is_free(demand) { demand.shed_price_ms } else { f64::INFINITY };
     let mut beyond: Vec<f64> = problem.demands.iter().map(shed).collect();
@@ -120,7 +121,7 @@ pub(crate) fn gap(problem: &Problem<'_>, linearization: &Linearization, iterate:
         let edge_cost = problem.edge_cost_ms(linearization, edge);
         let work = problem.demands[edge.demand].request.work;
         let delivered = edge_cost + work * prices[edge.pool] + problem.limits_ms(iterate, edge);
-        let limit_ms = if problem.demands[edge.demand].is_held { iterate.move_limit_price_ms } else { 0.0 };
+        let limit_ms = if problem.demands[edge.demand].has_current { iterate.move_limit_price_ms } else { 0.0 };
         beyond[edge.demand] = beyond[edge.demand].min(delivered + edge.move_ms + limit_ms);
         free[edge.demand] = free[edge.demand].min(delivered);
         if edge.kept_rps > 0.0 {

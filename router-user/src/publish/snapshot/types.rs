@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible, Tags};
 
-/// Version of the JSON form that is written: 3 has alternates and an audience. A data plane refuses
-/// a snapshot of a version it does not know and keeps the one it has.
+/// Version of the JSON form that is written: 3 has failover weights and target clusters. A data
+/// plane refuses a snapshot of a version it does not know and keeps the one it has.
 pub const FORMAT: u32 = 3;
 /// Oldest version that is read: what 3 added is empty there.
 pub(super) const FORMAT_OLDEST: u32 = 2;
@@ -47,14 +47,13 @@ pub struct Snapshot {
     pub classes: Vec<ClassEntry>,
     /// One per (cluster, class).
     pub routes: Vec<Route>,
-    /// What routes become when engines are lost; a data plane that finds them gone puts it in force
-    /// by itself.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub alternates: Vec<Alternate>,
-    /// Names of the clusters that are to apply it; the others keep what they have. Empty means all
-    /// of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub audience: Vec<String>,
+    /// Failover weights. A data plane that finds the engines down uses them by itself.
+    #[serde(rename = "alternates", default, skip_serializing_if = "Vec::is_empty")]
+    pub failovers: Vec<Failover>,
+    /// Names of the clusters that apply it; the others keep the weights that they have. Empty means
+    /// all clusters.
+    #[serde(rename = "audience", default, skip_serializing_if = "Vec::is_empty")]
+    pub target_clusters: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -116,16 +115,16 @@ pub struct Route {
 
 /// The routes that change when engines are lost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Alternate {
+pub struct Failover {
     /// One engine, or all of a region.
     pub lost: Vec<EngineId>,
     /// None has a weight on what is lost.
-    pub routes: Vec<AlternateRoute>,
+    pub routes: Vec<FailoverRoute>,
 }
 
 /// Where one cluster sends one class after a loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AlternateRoute {
+pub struct FailoverRoute {
     pub cluster: ClusterId,
     pub class: ClassId,
     pub shed_frac: f64,
@@ -149,7 +148,7 @@ impl Snapshot {
 
     /// Whether the cluster is to apply it.
     pub fn is_for(&self, cluster: &str) -> bool {
-        self.audience.is_empty() || self.audience.iter().any(|name| name == cluster)
+        self.target_clusters.is_empty() || self.target_clusters.iter().any(|name| name == cluster)
     }
 
     pub fn cluster(&self, name: &str) -> Option<ClusterId> {
@@ -195,8 +194,8 @@ impl Snapshot {
                 })
                 .collect(),
             routes: Vec::new(),
-            alternates: Vec::new(),
-            audience: Vec::new(),
+            failovers: Vec::new(),
+            target_clusters: Vec::new(),
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use thiserror::Error;
 
-use super::types::{Alternate, FORMAT, FORMAT_OLDEST, Route, Share, Snapshot};
+use super::types::{FORMAT, FORMAT_OLDEST, Failover, Route, Share, Snapshot};
 use crate::model::{ClassId, ClusterId, Ineligible};
 use crate::plan::decide::failover::LOSSES_MOST;
 
 /// Most failover weights of a snapshot, so that what is read is bounded. It is a bound of the wire
 /// format, and as large as what a planner ever makes.
-pub(super) const ALTERNATES_MOST: usize = 64;
-const _: () = assert!(LOSSES_MOST <= ALTERNATES_MOST, "a planner makes more failover weights than a snapshot may have");
+pub(super) const FAILOVERS_MOST: usize = 64;
+const _: () = assert!(LOSSES_MOST <= FAILOVERS_MOST, "a planner makes more failover weights than a snapshot may have");
 
 /// Why a snapshot is refused.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -34,16 +34,16 @@ pub enum SnapshotError {
     TooFar { route: usize, engine: String },
     #[error("route {route}: shed fraction {shed_frac}; wanted 0 to 1")]
     Shed { route: usize, shed_frac: f64 },
-    #[error("alternate {alternate}: {source}")]
-    Alternate { alternate: usize, source: Box<SnapshotError> },
+    #[error("failover weights {failover}: {source}")]
+    Failover { failover: usize, source: Box<SnapshotError> },
     #[error("engine {engine:?} is lost and has a weight")]
     Lost { engine: String },
     #[error("says nothing of what is lost, or nothing of what it changes")]
     Empty,
-    #[error("has {found} alternates; wanted at most {ALTERNATES_MOST}")]
-    Alternates { found: usize },
+    #[error("has {found} sets of failover weights; wanted at most {FAILOVERS_MOST}")]
+    Failovers { found: usize },
     #[error("is for the unknown cluster {0:?}")]
-    Audience(String),
+    TargetClusters(String),
 }
 
 impl Snapshot {
@@ -59,15 +59,15 @@ impl Snapshot {
             self.check_route(index, route.cluster, route.class, route.shed_frac, &route.weights)?;
             self.check_distance(index, route, &route.weights)?;
         }
-        if self.alternates.len() > ALTERNATES_MOST {
-            return Err(SnapshotError::Alternates { found: self.alternates.len() });
+        if self.failovers.len() > FAILOVERS_MOST {
+            return Err(SnapshotError::Failovers { found: self.failovers.len() });
         }
-        for (index, alternate) in self.alternates.iter().enumerate() {
-            let wrong = |source| SnapshotError::Alternate { alternate: index, source: Box::new(source) };
-            self.check_alternate(alternate).map_err(wrong)?;
+        for (index, failover) in self.failovers.iter().enumerate() {
+            let wrong = |source| SnapshotError::Failover { failover: index, source: Box::new(source) };
+            self.check_failover(failover).map_err(wrong)?;
         }
-        match self.audience.iter().find(|name| self.cluster(name).is_none()) {
-            Some(unknown) => Err(SnapshotError::Audience(unknown.clone())),
+        match self.target_clusters.iter().find(|name| self.cluster(name).is_none()) {
+            Some(unknown) => Err(SnapshotError::TargetClusters(unknown.clone())),
             None => Ok(()),
         }
     }
@@ -115,19 +115,19 @@ impl Snapshot {
         }
     }
 
-    fn check_alternate(&self, alternate: &Alternate) -> Result<(), SnapshotError> {
-        if alternate.lost.is_empty() || alternate.routes.is_empty() || alternate.routes.iter().any(|r| r.weights.is_empty()) {
+    fn check_failover(&self, failover: &Failover) -> Result<(), SnapshotError> {
+        if failover.lost.is_empty() || failover.routes.is_empty() || failover.routes.iter().any(|r| r.weights.is_empty()) {
             return Err(SnapshotError::Empty);
         }
-        if let Some(unknown) = alternate.lost.iter().find(|engine| engine.index() >= self.engines.len()) {
+        if let Some(unknown) = failover.lost.iter().find(|engine| engine.index() >= self.engines.len()) {
             return Err(SnapshotError::Dangling { route: 0, what: "engine", number: unknown.0 });
         }
-        for (index, route) in alternate.routes.iter().enumerate() {
+        for (index, route) in failover.routes.iter().enumerate() {
             self.check_route(index, route.cluster, route.class, route.shed_frac, &route.weights)?;
             if let Some(planned) = self.routes.iter().find(|r| (r.cluster, r.class) == (route.cluster, route.class)) {
                 self.check_distance(index, planned, &route.weights)?;
             }
-            if let Some(share) = route.weights.iter().find(|share| alternate.lost.contains(&share.engine)) {
+            if let Some(share) = route.weights.iter().find(|share| failover.lost.contains(&share.engine)) {
                 return Err(SnapshotError::Lost { engine: self.engines[share.engine.index()].name.clone() });
             }
         }
@@ -139,7 +139,7 @@ impl Snapshot {
 mod tests {
     use super::*;
     use crate::model::EngineId;
-    use crate::publish::snapshot::AlternateRoute;
+    use crate::publish::snapshot::FailoverRoute;
 
     fn with_objective(objective_ms: f64, reason: &str) -> Snapshot {
         let config = crate::config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
@@ -148,24 +148,24 @@ mod tests {
     }
 
     #[test]
-    fn alternates_are_held_to_the_rules_of_weights() {
-        let legal = Alternate {
+    fn failover_weights_obey_the_rules_of_weights() {
+        let legal = Failover {
             lost: vec![EngineId(1)],
-            routes: vec![AlternateRoute {
+            routes: vec![FailoverRoute {
                 cluster: ClusterId(0),
                 class: ClassId(0),
                 shed_frac: 0.0,
                 weights: vec![Share { engine: EngineId(0), weight: 1.0 }],
             }],
         };
-        let found = |change: &dyn Fn(&mut Alternate)| {
-            let mut alternate = legal.clone();
-            change(&mut alternate);
-            Snapshot { alternates: vec![alternate], ..with_objective(1.0, "") }.validate()
+        let found = |change: &dyn Fn(&mut Failover)| {
+            let mut failover = legal.clone();
+            change(&mut failover);
+            Snapshot { failovers: vec![failover], ..with_objective(1.0, "") }.validate()
         };
         assert_eq!(found(&|_| {}), Ok(()));
-        let wrong = |change: &dyn Fn(&mut Alternate)| match found(change) {
-            Err(SnapshotError::Alternate { alternate: 0, source }) => *source,
+        let wrong = |change: &dyn Fn(&mut Failover)| match found(change) {
+            Err(SnapshotError::Failover { failover: 0, source }) => *source,
             other => panic!("{other:?}"),
         };
         assert_eq!(wrong(&|a| a.routes[0].weights[0].engine = EngineId(1)), SnapshotError::Lost { engine: "e2".to_owned() });
@@ -175,7 +175,7 @@ mod tests {
         assert!(matches!(wrong(&|a| a.routes[0].shed_frac = 2.0), SnapshotError::Shed { .. }));
         assert_eq!(wrong(&|a| a.lost.clear()), SnapshotError::Empty);
         assert_eq!(wrong(&|a| a.routes[0].weights.clear()), SnapshotError::Empty);
-        let unknown = Snapshot { audience: vec!["z".to_owned()], ..with_objective(1.0, "") }.validate();
-        assert_eq!(unknown, Err(SnapshotError::Audience("z".to_owned())));
+        let unknown = Snapshot { target_clusters: vec!["z".to_owned()], ..with_objective(1.0, "") }.validate();
+        assert_eq!(unknown, Err(SnapshotError::TargetClusters("z".to_owned())));
     }
 }

@@ -197,8 +197,8 @@ mod tests {
             engines: vec![],
             classes: vec![],
             routes: vec![],
-            alternates: vec![],
-            audience: vec![],
+            failovers: vec![],
+            target_clusters: vec![],
         };
         snapshot.sealed()
     }

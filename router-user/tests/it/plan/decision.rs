@@ -1,4 +1,4 @@
-//! Publish or keep: the reasons for which held weights are replaced.
+//! Publish or keep: the reasons for which current weights are replaced.
 
 use router_user::model::{ClassId, ClusterId, EngineId};
 use router_user::plan::decide::gate::{Decision, PublishReason, decide, moved_frac};
@@ -11,11 +11,11 @@ fn check(change: impl Fn(&mut Inputs), wanted: impl Fn(&Decision) -> bool) {
     let fleet = three_regions();
     let mut inputs = Inputs::from_fleet(&fleet);
     inputs.demand_rps = vec![vec![80.0], vec![100.0], vec![40.0]];
-    let held = plan(&fleet, &inputs, None).expect("a plan").weights();
+    let current = plan(&fleet, &inputs, None).expect("a plan").weights();
     change(&mut inputs);
     let next = plan(&fleet, &inputs, None).expect("a plan");
-    let decision = decide(&fleet, &inputs, Some(&held), &next);
-    assert!(wanted(&decision), "{decision}; moves {}", moved_frac(&inputs, &held, &next.weights()));
+    let decision = decide(&fleet, &inputs, Some(&current), &next);
+    assert!(wanted(&decision), "{decision}; moves {}", moved_frac(&inputs, &current, &next.weights()));
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn noise_in_demand_and_distance_keeps_the_weights() {
 #[test]
 fn a_better_plan_is_published_with_its_gain() {
     let better = |decision: &Decision| {
-        matches!(decision, Decision::Publish(PublishReason::Better { held_ms, plan_ms, gain_frac })
-            if *gain_frac > 1e-3 && plan_ms < held_ms && (1.0 - plan_ms / held_ms - gain_frac).abs() < 1e-12)
+        matches!(decision, Decision::Publish(PublishReason::Better { current_ms, plan_ms, gain_frac })
+            if *gain_frac > 1e-3 && plan_ms < current_ms && (1.0 - plan_ms / current_ms - gain_frac).abs() < 1e-12)
     };
     check(|inputs| inputs.demand_rps[2][0] = 5.0, better);
 }
@@ -62,13 +62,13 @@ fn shed_that_is_no_longer_needed_is_taken_back() {
     let fleet = three_regions();
     let mut inputs = Inputs::from_fleet(&fleet);
     inputs.demand_rps[2][0] = 90.0;
-    let held = plan(&fleet, &inputs, None).expect("a plan").weights();
+    let current = plan(&fleet, &inputs, None).expect("a plan").weights();
     inputs.demand_rps[2][0] = 60.0;
     let next = plan(&fleet, &inputs, None).expect("a plan");
-    let decision = decide(&fleet, &inputs, Some(&held), &next);
+    let decision = decide(&fleet, &inputs, Some(&current), &next);
     assert!(
         matches!(&decision, Decision::Publish(reason) | Decision::Step { reason, .. }
-            if matches!(reason, PublishReason::Shed { held_rps, plan_rps } if *held_rps > 5.0 && *plan_rps < 1e-6)),
+            if matches!(reason, PublishReason::Shed { current_rps, plan_rps } if *current_rps > 5.0 && *plan_rps < 1e-6)),
         "{decision}"
     );
 }

@@ -85,8 +85,8 @@ fn odd(dice: &mut Dice) -> (Fleet, Inputs, Option<Vec<RouteWeights>>) {
             }
         }
     }
-    let held = dice.one_in(2).then(|| odd_weights(dice, &fleet, &inputs));
-    (fleet, inputs, held)
+    let current = dice.one_in(2).then(|| odd_weights(dice, &fleet, &inputs));
+    (fleet, inputs, current)
 }
 
 fn odd_profile(dice: &mut Dice, at: usize, size: f64) -> router_user::model::Profile {
@@ -106,8 +106,8 @@ fn odd_profile(dice: &mut Dice, at: usize, size: f64) -> router_user::model::Pro
 /// Weights as a snapshot could have left them: of any engine, ready or not, eligible today or not,
 /// for some of the routes.
 fn odd_weights(dice: &mut Dice, fleet: &Fleet, inputs: &Inputs) -> Vec<RouteWeights> {
-    let mut held = nearest(fleet, inputs);
-    for route in &mut held {
+    let mut current = nearest(fleet, inputs);
+    for route in &mut current {
         if dice.one_in(2) {
             let weights: Vec<f64> = fleet.engines.iter().map(|_| [0.0, 1e-12, 0.2, 1.0][dice.below(4)]).collect();
             let sum: f64 = weights.iter().sum();
@@ -116,8 +116,8 @@ fn odd_weights(dice: &mut Dice, fleet: &Fleet, inputs: &Inputs) -> Vec<RouteWeig
         }
         route.shed_frac = [0.0, 0.0, 0.5, 1.0][dice.below(4)];
     }
-    held.retain(|_| !dice.one_in(6));
-    held
+    current.retain(|_| !dice.one_in(6));
+    current
 }
 
 /// What is wrong with a plan; nothing in a legal one.
@@ -225,11 +225,11 @@ fn is_extreme(fleet: &Fleet, inputs: &Inputs) -> bool {
 
 /// What is wrong with the plans of one fleet, and how many were refused by their own check where
 /// that may be.
-fn wrong(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> (Vec<String>, u32) {
+fn wrong(fleet: &Fleet, inputs: &Inputs, current: Option<&[RouteWeights]>) -> (Vec<String>, u32) {
     let mut refused = 0;
     let mut optimiser = Optimiser::new(BUDGET);
     let mut wrong = Vec::new();
-    let mut plan = |held: Option<&[RouteWeights]>, how: &str| match optimiser.plan(fleet, inputs, held) {
+    let mut plan = |current: Option<&[RouteWeights]>, how: &str| match optimiser.plan(fleet, inputs, current) {
         Ok(plan) => {
             wrong.extend(faults(fleet, inputs, &plan).into_iter().map(|fault| format!("{how}: {fault}")));
             Some(plan)
@@ -249,15 +249,15 @@ fn wrong(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> (Vec<
         }
     };
     let first = plan(None, "from nothing");
-    if let Some(held) = held {
-        plan(Some(held), "from held weights");
+    if let Some(current) = current {
+        plan(Some(current), "from current weights");
     } else if let Some(again) = first.and_then(|first| plan(Some(&first.weights()), "from its own weights")) {
         // What costs nothing to move may.
         if again.moved_frac > 1e-3 && inputs.move_price_ms.iter().all(|&price| price > 0.0) {
             wrong.push(format!("moves {} of what it would plan anyway", again.moved_frac));
         }
     }
-    match plan_greedily(fleet, inputs, held) {
+    match plan_greedily(fleet, inputs, current) {
         Ok(plan) => wrong.extend(faults(fleet, inputs, &plan).into_iter().map(|fault| format!("greedy: {fault}"))),
         Err(error) => wrong.push(format!("greedy: {error}")),
     }
@@ -268,11 +268,11 @@ fn wrong(fleet: &Fleet, inputs: &Inputs, held: Option<&[RouteWeights]>) -> (Vec<
 fn no_plan_is_illegal_however_odd_the_fleet() {
     let (mut bad, mut refused, mut count) = (Vec::new(), 0, 0);
     for seed in seeds(5_000) {
-        let (fleet, inputs, held) = odd(&mut Dice(seed));
+        let (fleet, inputs, current) = odd(&mut Dice(seed));
         if std::env::var_os("ILB_SEED").is_some() {
-            println!("{:?}\n{:?}\n{:?}\n{inputs:?}\n{held:?}", fleet.profiles, fleet.engines, fleet.classes);
+            println!("{:?}\n{:?}\n{:?}\n{inputs:?}\n{current:?}", fleet.profiles, fleet.engines, fleet.classes);
         }
-        let (wrong, few) = wrong(&fleet, &inputs, held.as_deref());
+        let (wrong, few) = wrong(&fleet, &inputs, current.as_deref());
         (count, refused) = (count + 1, refused + few);
         if !wrong.is_empty() {
             bad.push(format!("seed {seed}: {}", wrong.join("; ")));

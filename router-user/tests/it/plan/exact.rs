@@ -30,12 +30,12 @@ pub(crate) struct Exact {
 }
 
 /// Least cost of serving `served` requests/s, `[cluster][class]`: network, latency in engines, and
-/// what moving from `held` costs.
+/// what moving from `current` costs.
 ///
 /// Flows are of work. All classes must have one output length, and weights that are their work; and
 /// what is served must fit.
-pub(crate) fn least_cost(fleet: &Fleet, inputs: &Inputs, served: &[Vec<f64>], held: Option<&[RouteWeights]>) -> Exact {
-    let mut graph = Graph::new(fleet, inputs, served, held);
+pub(crate) fn least_cost(fleet: &Fleet, inputs: &Inputs, served: &[Vec<f64>], current: Option<&[RouteWeights]>) -> Exact {
+    let mut graph = Graph::new(fleet, inputs, served, current);
     let total: f64 = graph.arcs.iter().filter(|arc| arc.engine.is_some()).map(|arc| arc.flow).sum();
     let least = graph.arcs.iter().filter_map(|arc| arc.engine.as_ref()).map(|engine| engine.knots[0].1).fold(1e9, f64::min);
     let goal = GOAL_FRAC * least.max(1e-3);
@@ -53,7 +53,7 @@ pub(crate) fn least_cost(fleet: &Fleet, inputs: &Inputs, served: &[Vec<f64>], he
 }
 
 /// What `weights` cost in the same terms.
-pub(crate) fn cost_of(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], held: Option<&[RouteWeights]>) -> f64 {
+pub(crate) fn cost_of(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], current: Option<&[RouteWeights]>) -> f64 {
     let (mut cost, mut load) = (0.0, vec![0.0; fleet.engines.len()]);
     for route in weights {
         let (cluster, class) = (route.cluster.index(), route.class.index());
@@ -62,7 +62,7 @@ pub(crate) fn cost_of(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], 
             let work = fleet.classes[class].work;
             load[engine.index()] += work * rps;
             cost += work * rps * inputs.rtt_ms[cluster][engine.index()];
-            if let Some(kept) = kept_rps(inputs, held, route, engine) {
+            if let Some(kept) = kept_rps(inputs, current, route, engine) {
                 cost += inputs.move_price_ms[class] * (rps - kept).max(0.0);
             }
         }
@@ -73,11 +73,12 @@ pub(crate) fn cost_of(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], 
     cost
 }
 
-/// What the held weights would send of the present demand; `None` where none are held.
-fn kept_rps(inputs: &Inputs, held: Option<&[RouteWeights]>, route: &RouteWeights, engine: EngineId) -> Option<f64> {
-    let held =
-        held?.iter().find(|held| (held.cluster, held.class) == (route.cluster, route.class) && !held.weights.is_empty())?;
-    let weight = held.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, weight)| weight);
+/// What the current weights would send of the present demand; `None` without current weights.
+fn kept_rps(inputs: &Inputs, current: Option<&[RouteWeights]>, route: &RouteWeights, engine: EngineId) -> Option<f64> {
+    let current = current?
+        .iter()
+        .find(|current| (current.cluster, current.class) == (route.cluster, route.class) && !current.weights.is_empty())?;
+    let weight = current.weights.iter().find(|&&(other, _)| other == engine).map_or(0.0, |&(_, weight)| weight);
     Some(weight * inputs.demand_rps[route.cluster.index()][route.class.index()])
 }
 
@@ -177,7 +178,7 @@ struct Graph {
 type Edge = (usize, bool);
 
 impl Graph {
-    fn new(fleet: &Fleet, inputs: &Inputs, served: &[Vec<f64>], held: Option<&[RouteWeights]>) -> Self {
+    fn new(fleet: &Fleet, inputs: &Inputs, served: &[Vec<f64>], current: Option<&[RouteWeights]>) -> Self {
         let asked = Inputs { demand_rps: served.to_vec(), ..inputs.clone() };
         let wanted: Vec<Wanted> = flow::wanted(fleet, &asked, |_| true).into_iter().filter(|one| one.rps > 0.0).collect();
         let start = flow::largest(fleet, &asked, &wanted);
@@ -194,7 +195,7 @@ impl Graph {
                 let flow = flows[engine.index()];
                 load[engine.index()] += flow;
                 let work = fleet.classes[class].work;
-                let kept = kept_rps(inputs, held, &route, engine).map(|kept| kept * work);
+                let kept = kept_rps(inputs, current, &route, engine).map(|kept| kept * work);
                 if let Some(kept) = kept.filter(|&kept| kept > 0.0) {
                     arcs.push(Arc { from, to, flow: flow.min(kept), most: kept, cost_ms, engine: None });
                 }

@@ -12,7 +12,7 @@ const GAP_FRAC: f64 = 5e-4;
 const ROUNDING_FRAC: f64 = 1e-6;
 
 /// Some weights to hold, legal or not: what was right for another demand, or none for a route.
-fn held(dice: &mut Dice, fleet: &router_user::model::Fleet, inputs: &Inputs) -> Vec<RouteWeights> {
+fn current(dice: &mut Dice, fleet: &router_user::model::Fleet, inputs: &Inputs) -> Vec<RouteWeights> {
     let mut other = inputs.clone();
     other.demand_rps.iter_mut().flatten().for_each(|demand| *demand *= dice.real(0.3, 1.7));
     let mut weights = Optimiser::new(std::time::Duration::from_secs(20)).plan(fleet, &other, None).expect("planned").weights();
@@ -28,11 +28,11 @@ fn cost_is_the_optimum_of_a_convex_flow() {
         let mut dice = Dice(seed);
         let (fleet, mut inputs) = fleet(&mut dice, recipe.of(seed));
         inputs.move_limit_frac = 1.0;
-        let held = dice.one_in(2).then(|| held(&mut dice, &fleet, &inputs));
-        let plan = match &held {
+        let current = dice.one_in(2).then(|| current(&mut dice, &fleet, &inputs));
+        let plan = match &current {
             None => planned(seed, &fleet, &inputs),
-            Some(held) => Optimiser::new(std::time::Duration::from_secs(20))
-                .plan(&fleet, &inputs, Some(held))
+            Some(current) => Optimiser::new(std::time::Duration::from_secs(20))
+                .plan(&fleet, &inputs, Some(current))
                 .unwrap_or_else(|error| panic!("seed {seed}: {error}")),
         };
         explained(seed, &fleet, &inputs, &plan);
@@ -40,11 +40,11 @@ fn cost_is_the_optimum_of_a_convex_flow() {
         for route in &plan.routes {
             served[route.cluster.index()][route.class.index()] = route.demand_rps - route.shed_rps;
         }
-        let cost = cost_of(&fleet, &inputs, &plan.weights(), held.as_deref());
+        let cost = cost_of(&fleet, &inputs, &plan.weights(), current.as_deref());
         if cost == 0.0 {
             continue;
         }
-        let exact = least_cost(&fleet, &inputs, &served, held.as_deref());
+        let exact = least_cost(&fleet, &inputs, &served, current.as_deref());
         let gap = cost / exact.cost - 1.0;
         worst = worst.max(gap);
         most_edges = most_edges.max(fleet.clusters.len() * fleet.classes.len() * fleet.engines.len());
@@ -77,14 +77,14 @@ fn the_exact_method_finds_what_can_be_computed_by_hand() {
     assert!((exact.cost - wanted).abs() < 1e-6, "{exact:?}, wanted {wanted}");
     // Held at one half each with 5 ms to move: L1 + 10 + L1 + 1 + 5 = L2 + 10 + L2 + 30 gives 21
     // and 9.
-    let held = RouteWeights {
+    let current = RouteWeights {
         cluster: router_user::model::ClusterId(0),
         class: router_user::model::ClassId(0),
         shed_frac: 0.0,
         weights: vec![(EngineId(0), 0.5), (EngineId(1), 0.5)],
     };
     let inputs = Inputs { demand_rps: vec![vec![30.0]], ..inputs };
-    let exact = least_cost(&fleet, &inputs, &[vec![30.0]], Some(&[held]));
+    let exact = least_cost(&fleet, &inputs, &[vec![30.0]], Some(&[current]));
     let wanted = 21.0 * (1.0 + 10.0 + 21.0) + 6.0 * 5.0 + 9.0 * (30.0 + 10.0 + 9.0);
     assert!((exact.cost - wanted).abs() < 1e-6, "{exact:?}, wanted {wanted}");
 }

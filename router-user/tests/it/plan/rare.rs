@@ -82,8 +82,9 @@ fn no_demand_however_small_leaves_a_fleet_without_a_plan() {
         // The traffic of some classes ends: a demand that is forgotten by half every few minutes
         // goes through every size.
         inputs.demand_rps.iter_mut().flatten().for_each(|rps| *rps *= if dice.one_in(2) { 1e-5 } else { 1.0 });
-        let held = first.weights();
-        let next = optimiser.plan_or_greedy(&fleet, &inputs, Some(&held)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let current = first.weights();
+        let next =
+            optimiser.plan_or_greedy(&fleet, &inputs, Some(&current)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_all_routed(&fleet, &inputs, &next, &format!("seed {seed}, again"));
         for plan in [first, next] {
             count += 1;

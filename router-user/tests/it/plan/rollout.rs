@@ -1,4 +1,4 @@
-//! From held weights to new ones, and what is left when a region is lost.
+//! From current weights to new ones, and what is left when a region is lost.
 
 use router_user::model::{ClassId, ClusterId, EngineId, Fleet};
 use router_user::plan::decide::gate::{Decision, PublishReason, decide};
@@ -58,23 +58,23 @@ fn a_swap_goes_as_far_as_both_engines_have_room() {
 fn what_would_overfill_an_engine_on_the_way_is_published_in_steps_until_it_is_there() {
     let fleet = three_regions();
     let inputs = Inputs { demand_rps: vec![vec![60.0], vec![70.0], vec![0.0]], ..Inputs::from_fleet(&fleet) };
-    let (mut held, mut steps) = (all_to(&fleet, &[1, 0, 2]), 0);
+    let (mut current, mut steps) = (all_to(&fleet, &[1, 0, 2]), 0);
     let best = plan(&fleet, &inputs, None).expect("a plan");
     loop {
-        let decision = decide(&fleet, &inputs, Some(&held), &best);
+        let decision = decide(&fleet, &inputs, Some(&current), &best);
         let Some(published) = decision.publishes(&best) else {
             assert!(matches!(decision, Decision::Keep { .. }), "{decision}");
             break;
         };
         let next = published.weights();
         legal(&fleet, &inputs, &next).expect("every step is legal");
-        let loads = mixed(&fleet, &inputs, &held, &next);
+        let loads = mixed(&fleet, &inputs, &current, &next);
         assert!(loads.iter().zip(&best.engines).all(|(load, engine)| *load <= engine.capacity_rps + 1e-3), "{loads:?}");
         if let Decision::Step { reason, frac, engine, .. } = &decision {
             assert!(matches!(reason, PublishReason::Better { .. }) && *frac < 1.0, "{decision}");
             assert!(decision.to_string().contains(&format!("% of the way, as more could overfill {engine}")), "{decision}");
         }
-        (held, steps) = (next, steps + 1);
+        (current, steps) = (next, steps + 1);
         assert!(steps < 10, "{decision}");
     }
     assert!(steps >= 2, "{steps}");
@@ -89,17 +89,17 @@ fn every_step_between_legal_weights_is_legal_and_overfills_nothing() {
         let (fleet, inputs) = fleet(&mut dice, recipe);
         let mut other = inputs.clone();
         other.rtt_ms.iter_mut().flatten().for_each(|rtt| *rtt *= dice.real(0.1, 1.0));
-        let held = plan(&fleet, &other, None).expect("a plan").weights();
+        let current = plan(&fleet, &other, None).expect("a plan").weights();
         let next = plan(&fleet, &inputs, None).expect("a plan");
         // What is nearer by the other distances may be too far by these.
-        if legal(&fleet, &inputs, &held).is_err() {
+        if legal(&fleet, &inputs, &current).is_err() {
             continue;
         }
-        let found = passage(&fleet, &inputs, &held, &next.weights());
-        let step = towards(&fleet, &held, &next.weights(), found.frac);
+        let found = passage(&fleet, &inputs, &current, &next.weights());
+        let step = towards(&fleet, &current, &next.weights(), found.frac);
         legal(&fleet, &inputs, &step).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         stepped += u32::from(found.frac < 1.0);
-        let loads = mixed(&fleet, &inputs, &held, &step);
+        let loads = mixed(&fleet, &inputs, &current, &step);
         for (load, engine) in loads.iter().zip(&next.engines) {
             let nominal = engine.capacity_rps / (1.0 - inputs.headroom_frac);
             assert!(*load <= nominal * (1.0 + 1e-5) + 1e-5, "seed {seed}: {load} of {nominal}");

@@ -71,8 +71,8 @@ fn explain_names_masks_full_engines_and_shed() {
     let row = |name: &str| route.engines.iter().find(|row| row.engine == name).expect("every engine has a row");
     let why = "has residency=us, wanted residency=eu".to_owned();
     assert_eq!((&row("e1").reason, &row("e4").reason), (&WeightReason::NotEligible { why }, &WeightReason::NotReady));
-    let held: Vec<_> = explanation.routes.iter().flat_map(|route| &route.engines).filter_map(|row| row.held_by).collect();
-    assert!(!held.is_empty() && held.iter().all(|hold| matches!(hold, Hold::Capacity { .. })), "{held:?}");
+    let current: Vec<_> = explanation.routes.iter().flat_map(|route| &route.engines).filter_map(|row| row.held_by).collect();
+    assert!(!current.is_empty() && current.iter().all(|hold| matches!(hold, Hold::Capacity { .. })), "{current:?}");
 }
 
 #[test]

@@ -366,8 +366,8 @@ pub(crate) fn snapshot(engines: &[Listed]) -> Snapshot {
             })
             .collect(),
         classes: vec![class("chat", "demo", &[])],
-        alternates: vec![],
-        audience: vec![],
+        failovers: vec![],
+        target_clusters: vec![],
         routes: vec![route(0, 0.0, &engines.iter().map(|e| e.weight).collect::<Vec<_>>())],
     }
 }

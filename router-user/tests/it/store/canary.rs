@@ -69,12 +69,12 @@ fn report((cluster, per_minute): (&str, u64), window: Duration, generation: u64,
 /// second before. Returns the snapshots before, during and after the trial.
 async fn trial(store: &HttpStore, after_ms: f64) -> [Arc<Snapshot>; 3] {
     let before = store.newer_than(Held::default()).await.expect("answered").expect("there is one");
-    assert!(before.audience.is_empty(), "the first one is for all");
+    assert!(before.target_clusters.is_empty(), "the first one is for all");
     for demand in DEMAND {
         store.report(&report(demand, SETTLED, before.generation, 1_000.0)).await.expect("taken");
     }
     let during = newer(store, &before).await;
-    assert_eq!(during.audience, ["b"], "{}", during.reason);
+    assert_eq!(during.target_clusters, ["b"], "{}", during.reason);
     assert!(during.reason.starts_with("on trial in cluster b: mean latency falls"), "{}", during.reason);
     let (reporting, generation) = (store.clone(), during.generation);
     // For as long as the test runs: a cluster that falls silent is another matter.
@@ -87,7 +87,7 @@ async fn trial(store: &HttpStore, after_ms: f64) -> [Arc<Snapshot>; 3] {
         }
     });
     let after = newer(store, &during).await;
-    assert!(after.audience.is_empty(), "all follow, or go back");
+    assert!(after.target_clusters.is_empty(), "all follow, or go back");
     [before, during, after]
 }
 
@@ -129,7 +129,7 @@ fn a_plan_that_does_not_is_taken_back_and_not_tried_again_at_once() {
         let generation = Generation(during.generation);
         let back = controller.ask(|done| Command::Rollback { generation, ttl: None, done }).await.expect("kept");
         let back = store.read(Generation(back)).await.expect("kept");
-        assert_eq!((back.audience.len(), weights(&back)), (0, weights(&during)));
+        assert_eq!((back.target_clusters.len(), weights(&back)), (0, weights(&during)));
     });
 }
 
@@ -143,12 +143,12 @@ fn what_cannot_wait_skips_the_trial_and_ends_one() {
             store.report(&report(demand, SETTLED, before.generation, 1_000.0)).await.expect("taken");
         }
         let during = newer(&store, &before).await;
-        assert_eq!(during.audience, ["b"]);
+        assert_eq!(during.target_clusters, ["b"]);
         let weights = vec![("e1".to_owned(), 1.0)];
         let pin = PinRequest { cluster: "c".to_owned(), class: "chat".to_owned(), weights, ..PinRequest::default() };
         controller.ask(|done| Command::Pin(pin, done)).await.expect("legal");
         let urgent = newer(&store, &during).await;
-        assert!(urgent.audience.is_empty() && urgent.reason.contains("set by hand"), "{}", urgent.reason);
+        assert!(urgent.target_clusters.is_empty() && urgent.reason.contains("set by hand"), "{}", urgent.reason);
         let mut status = controller.status.clone();
         tokio::time::timeout(PATIENCE, status.wait_for(|s| s.trial.is_none())).await.expect("it is over").expect("runs");
     });
@@ -169,11 +169,11 @@ fn a_trial_that_its_controller_does_not_live_to_end_is_taken_back_by_the_next() 
         published = Some((before, during));
     });
     let (before, during) = published.expect("both");
-    assert_eq!(during.audience, ["b"]);
+    assert_eq!(during.target_clusters, ["b"]);
     run(async || {
         let (_controller, store) = controller(folder.path()).await;
         let after = newer(&store, &during).await;
-        assert!(after.audience.is_empty() && after.reason.contains("ended with its controller"), "{}", after.reason);
+        assert!(after.target_clusters.is_empty() && after.reason.contains("ended with its controller"), "{}", after.reason);
         assert_eq!(weights(&after), weights(&before));
     });
 }

@@ -36,7 +36,7 @@ fn by_etcd(address: SocketAddr) -> String {
 }
 
 fn leads(status: &StatusView) -> bool {
-    status.control.as_ref().is_some_and(|control| control.stands_by.is_none() && control.plans > 0)
+    status.control.as_ref().is_some_and(|control| control.standby_reason.is_none() && control.plans > 0)
 }
 
 /// What a new data plane reports of a cluster that has more demand than all engines can take: one
@@ -107,7 +107,7 @@ fn an_etcd_that_is_not_there_yet_is_waited_for_and_one_that_lost_its_data_is_fil
             status
                 .control
                 .as_ref()
-                .is_some_and(|c| c.stands_by.as_ref().is_some_and(|why| why.starts_with("nobody is known to lead: etcd: ")))
+                .is_some_and(|c| c.standby_reason.as_ref().is_some_and(|why| why.starts_with("nobody is known to lead: etcd: ")))
         };
         control.until("it says that etcd does not answer", waits).await;
         let status = plane.until("it says so, too", |s| s.proxy.as_ref().is_some_and(|p| p.controller_error.is_some())).await;
@@ -144,7 +144,7 @@ fn a_slow_and_often_compacted_etcd_is_followed_and_its_leader_stays() {
         // The one that stands by has no delay: it must not take lateness for silence.
         let near = Process::start(&["control"], &config(&by_etcd(etcd.address()), 1_200_000));
         let plane = Process::start(&["proxy", "--cluster", "a"], &far);
-        near.until("it stands by", |s| s.control.as_ref().is_some_and(|c| c.stands_by.is_some())).await;
+        near.until("it stands by", |s| s.control.as_ref().is_some_and(|c| c.standby_reason.is_some())).await;
         let mut raw = etcd.raw().await;
         let mut held = plane.until("it follows", |status| status.generation > Some(Generation(0))).await.generation;
         for _ in 0..6 {

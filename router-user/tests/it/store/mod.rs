@@ -1,11 +1,11 @@
 //! Stores, with the real thing behind each: a disk, a controller's endpoint, an etcd.
 
-mod alternates;
 mod canary;
 mod contract;
 mod disk;
 mod endpoint;
 mod etcd;
+mod failover;
 mod faults;
 mod patience;
 mod process;

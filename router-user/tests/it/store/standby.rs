@@ -25,9 +25,9 @@ async fn controller(etcd: &Etcd, folder: &std::path::Path) -> ControllerHandle {
 
 async fn until(controller: &ControllerHandle, leads: bool) {
     let mut status = controller.status.clone();
-    let known = status.wait_for(|s| s.last_plan_ms > 0.0 || s.stands_by.is_some());
+    let known = status.wait_for(|s| s.last_plan_ms > 0.0 || s.standby_reason.is_some());
     timeout(PATIENCE, known).await.expect("in time").expect("runs");
-    timeout(PATIENCE, status.wait_for(|s| s.stands_by.is_none() == leads)).await.expect("in time").expect("runs");
+    timeout(PATIENCE, status.wait_for(|s| s.standby_reason.is_none() == leads)).await.expect("in time").expect("runs");
 }
 
 async fn published(controller: &ControllerHandle, wanted: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {

@@ -175,7 +175,7 @@ fn followers_take_over_from_leaders_that_die_in_the_middle_of_publishing() {
             for controller in &controllers {
                 let takes_part = |status: &StatusView| {
                     let control = status.control.as_ref().expect("a controller");
-                    control.plans > 0 || control.stands_by.as_ref().is_some_and(|reason| reason.ends_with(" leads"))
+                    control.plans > 0 || control.standby_reason.as_ref().is_some_and(|reason| reason.ends_with(" leads"))
                 };
                 controller.until("it leads or stands by", takes_part).await;
             }

@@ -65,8 +65,8 @@ fn a_restarted_controller_plans_with_the_published_demand_until_it_has_heard_for
 fn a_cluster_that_never_reports_to_a_restarted_controller_keeps_its_published_demand_for_ten_minutes() {
     let mut demand = estimate();
     demand.start_from(at(0), B, &[Some(300.0)]);
-    assert!(demand.findings(at(11), B).is_empty(), "nobody can have been heard yet");
-    assert!(demand.findings(at(12), B)[0].contains("nothing is heard of it"));
+    assert!(demand.anomalies(at(11), B).is_empty(), "nobody can have been heard yet");
+    assert!(demand.anomalies(at(12), B)[0].contains("nothing is heard of it"));
     assert_eq!((planned(&demand, 599), demand.freshness(at(599), B)), (300.0, Freshness::Published));
     assert_eq!((planned(&demand, 600), demand.freshness(at(600), B)), (120.0, Freshness::Configured));
 }
@@ -127,10 +127,10 @@ fn what_is_not_heard_is_planned_higher_then_kept_then_configured() {
     near(fresh, 50.2, 0.02);
     assert_eq!((demand.freshness(at(604), B), planned(&demand, 604)), (Freshness::Late, fresh * 1.04));
     assert_eq!(demand.freshness(at(611), B), Freshness::Late);
-    assert_eq!(demand.freshness(at(612), B), Freshness::Silent);
+    assert_eq!(demand.freshness(at(612), B), Freshness::Stale);
     let kept = planned(&demand, 612);
     near(kept, fresh * 1.07, 0.01);
-    assert_eq!((demand.freshness(at(1_199), B), planned(&demand, 1_199)), (Freshness::Silent, kept));
+    assert_eq!((demand.freshness(at(1_199), B), planned(&demand, 1_199)), (Freshness::Stale, kept));
     assert_eq!((demand.freshness(at(1_200), B), planned(&demand, 1_200)), (Freshness::Configured, 120.0));
 }
 
@@ -140,10 +140,10 @@ fn a_spike_counts_in_part_and_moves_the_demand_only_if_it_goes_on() {
     report(&mut demand, "p", 240, 0, 600);
     report(&mut demand, "p", 2_400, 600, 602);
     near(planned(&demand, 600), 123.0, 0.04);
-    assert!(demand.findings(at(600), B)[0].contains("many times the usual"));
+    assert!(demand.anomalies(at(600), B)[0].contains("many times the usual"));
     report(&mut demand, "p", 240, 602, 640);
     near(planned(&demand, 638), 123.0, 0.04);
-    assert!(demand.findings(at(638), B).is_empty());
+    assert!(demand.anomalies(at(638), B).is_empty());
     report(&mut demand, "p", 2_400, 640, 644);
     assert!(planned(&demand, 642) < 120.0 * 2.4, "two reports of four times the mean, a fifth of each");
     report(&mut demand, "p", 2_400, 644, 680);
@@ -162,10 +162,10 @@ fn zeros_are_let_go_slowly_while_others_go_on_and_believed_when_nobody_has_any()
         demand.report(at(now), B, "p", 2_000, &[0]).expect("legal");
     }
     near(planned(&demand, 658), 120.0 * (-0.5_f64).exp(), 0.01);
-    assert!(demand.findings(at(658), B)[0].contains("no arrivals"));
+    assert!(demand.anomalies(at(658), B)[0].contains("no arrivals"));
     let mut quiet = demand.clone();
     others(&mut quiet, 0, 660);
-    assert!(planned(&quiet, 660) < 25.0 && quiet.findings(at(660), B).is_empty(), "the whole fleet is quiet");
+    assert!(planned(&quiet, 660) < 25.0 && quiet.anomalies(at(660), B).is_empty(), "the whole fleet is quiet");
     for now in (660..722).step_by(2) {
         others(&mut demand, 100, now);
         demand.report(at(now), B, "p", 2_000, &[0]).expect("legal");
@@ -180,10 +180,10 @@ fn counters_that_are_stuck_are_named_and_planned_a_little_higher() {
     for now in (600..700).step_by(2) {
         demand.report(at(now), B, "p", 2_000, &[240]).expect("legal");
     }
-    assert!(demand.findings(at(698), B)[0].contains("again and again"));
+    assert!(demand.anomalies(at(698), B)[0].contains("again and again"));
     near(planned(&demand, 698), 120.0 * 1.07, 0.01);
     report(&mut demand, "p", 239, 700, 704);
-    assert!(demand.findings(at(702), B).is_empty());
+    assert!(demand.anomalies(at(702), B).is_empty());
 }
 
 #[test]
@@ -193,10 +193,10 @@ fn a_clock_that_runs_away_does_not_thin_out_the_demand() {
     for now in (600..700).step_by(2) {
         demand.report(at(now), B, "p", 20_000, &[240 + now / 2 % 2]).expect("legal");
     }
-    assert!(demand.findings(at(698), B)[0].contains("more time than has passed"));
+    assert!(demand.anomalies(at(698), B)[0].contains("more time than has passed"));
     near(planned(&demand, 698), 120.0, 0.1);
     report(&mut demand, "p", 240, 700, 900);
-    assert!(demand.findings(at(898), B).is_empty());
+    assert!(demand.anomalies(at(898), B).is_empty());
 }
 
 #[test]

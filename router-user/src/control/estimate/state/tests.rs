@@ -16,18 +16,18 @@ fn probe(measured: &mut Measured, engine: usize, answer: Answer, times: usize) {
 #[test]
 fn silence_of_more_than_half_of_the_capacity_is_not_believed_and_refusal_is() {
     let mut measured = measured();
-    probe(&mut measured, 0, Answer::Silent, 5);
-    let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
-    assert_eq!((inputs.ready, suspicions.len()), (vec![0, 1, 1], 0));
-    probe(&mut measured, 1, Answer::Silent, 5);
-    let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
-    assert_eq!((inputs.ready, suspicions[0].subject.as_str()), (vec![1, 1, 1], "health probes"));
+    probe(&mut measured, 0, Answer::TimedOut, 5);
+    let (inputs, anomalies) = measured.inputs(Duration::ZERO, Vec::new(), None);
+    assert_eq!((inputs.ready, anomalies.len()), (vec![0, 1, 1], 0));
+    probe(&mut measured, 1, Answer::TimedOut, 5);
+    let (inputs, anomalies) = measured.inputs(Duration::ZERO, Vec::new(), None);
+    assert_eq!((inputs.ready, anomalies[0].subject.as_str()), (vec![1, 1, 1], "health probes"));
     probe(&mut measured, 1, Answer::Refused, 2);
     assert_eq!(measured.inputs(Duration::ZERO, Vec::new(), None).0.ready, [0, 0, 1]);
     probe(&mut measured, 0, Answer::Refused, 2);
     probe(&mut measured, 2, Answer::Refused, 2);
-    let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
-    assert_eq!((inputs.ready, suspicions.len()), (vec![1, 1, 1], 3), "every engine gone is the probe's fault, and says so");
+    let (inputs, anomalies) = measured.inputs(Duration::ZERO, Vec::new(), None);
+    assert_eq!((inputs.ready, anomalies.len()), (vec![1, 1, 1], 3), "every engine gone is the probe's fault, and says so");
 }
 
 #[test]
@@ -72,16 +72,16 @@ fn an_engine_whose_probe_and_words_differ_is_named_and_planned_without() {
         measured.scrape(Duration::ZERO, Scrape { engine: EngineId::of(1), outcome });
         measured.inputs(Duration::ZERO, Vec::new(), None)
     };
-    let (inputs, suspicions) = say("smg_worker_health{worker=\"a\"} 0\n");
-    assert_eq!((inputs.ready, suspicions[0].subject.as_str()), (vec![1, 0, 1], "engine e2"));
-    assert!(suspicions[0].finding.contains("counts no live replica"), "{suspicions:?}");
+    let (inputs, anomalies) = say("smg_worker_health{worker=\"a\"} 0\n");
+    assert_eq!((inputs.ready, anomalies[0].subject.as_str()), (vec![1, 0, 1], "engine e2"));
+    assert!(anomalies[0].detail.contains("counts no live replica"), "{anomalies:?}");
     assert!(say("smg_worker_health{worker=\"a\"} 1\n").1.is_empty());
     probe(&mut measured, 1, Answer::Refused, 2);
     let outcome = Ok(crate::probe::from_metrics(b"vllm:num_requests_running 3\n").expect("known"));
     measured.scrape(Duration::ZERO, Scrape { engine: EngineId::of(1), outcome });
-    let (inputs, suspicions) = measured.inputs(Duration::ZERO, Vec::new(), None);
+    let (inputs, anomalies) = measured.inputs(Duration::ZERO, Vec::new(), None);
     assert_eq!(inputs.ready, [1, 0, 1]);
-    assert!(suspicions[0].finding.contains("works on requests"), "{suspicions:?}");
+    assert!(anomalies[0].detail.contains("works on requests"), "{anomalies:?}");
 }
 
 #[test]

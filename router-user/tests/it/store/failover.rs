@@ -96,9 +96,9 @@ fn with_the_controller_dead_a_lost_engine_is_replaced_by_plan_and_returns() {
         let store = DirStore::open(&plane.folder.path().join("snapshots")).expect("opened");
         let snapshot = store.load(generation).expect("kept");
         let main = &snapshot.routes[0].weights;
-        let alternate = snapshot.alternates.iter().find(|a| a.lost.len() == 1 && a.lost[0].index() == 0).expect("one for e1");
-        let without = &alternate.routes[0].weights;
-        assert_eq!(alternate.routes[0].shed_frac, 0.0, "there is room for everything");
+        let failover = snapshot.failovers.iter().find(|a| a.lost.len() == 1 && a.lost[0].index() == 0).expect("one for e1");
+        let without = &failover.routes[0].weights;
+        assert_eq!(failover.routes[0].shed_frac, 0.0, "there is room for everything");
         // What is left of e1's weight is not simply shared out: that would drown e2.
         let renormalised = main[1].weight / (1.0 - main[0].weight);
         assert!(renormalised * DEMAND_RPS > 1.1 * snapshot.engines[1].capacity_rps, "{main:?}");
@@ -106,19 +106,19 @@ fn with_the_controller_dead_a_lost_engine_is_replaced_by_plan_and_returns() {
 
         engines[0].kill();
         let mut client = Client::new(plane.listen);
-        let in_force = |wanted: &'static [&'static str]| {
+        let in_use = |wanted: &'static [&'static str]| {
             move |status: &router_user::admin::StatusView| status.proxy.as_ref().is_some_and(|proxy| proxy.failover == wanted)
         };
         for _ in 0..200 {
             assert_eq!(client.ask("").status, 200, "the ranks bear the loss until then");
         }
-        plane.until("the alternate is in force", in_force(&["e1"])).await;
+        plane.until("the failover weights are in use", in_use(&["e1"])).await;
         check_shares(plane.listen, &snapshot, without);
         assert!(plane.ask(&["status"]).contains("failover weights for e1 in use"));
         assert!(plane.ask(&["weights"]).contains("failover weights for e1 in use"));
 
         engines[0] = Engine::on(TcpListener::bind(addresses[0]).expect("its old address"), |socket, _| answer(socket, "e1"));
-        let status = plane.until("the engine is back", in_force(&[])).await;
+        let status = plane.until("the engine is back", in_use(&[])).await;
         assert_eq!(status.generation, Some(generation));
         // A worker may take a second more to try it again.
         let store = DirStore::open(&plane.folder.path().join("snapshots")).expect("opened");
