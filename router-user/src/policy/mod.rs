@@ -2,12 +2,14 @@
 //! in [`Millis`], chance a number.
 //!
 //! A request gets a key ([`affinity`]), the key a slot, and the slot an engine ([`pick`]) that can
-//! be reached ([`health`]). Retries cost credit ([`budget`]). For a whole data plane [`outage`]
-//! tells which engines are down, and [`decay`] which weights apply while no controller answers.
+//! be reached ([`health`]). A planned shed holds while the engines are full ([`fullness`]). Retries
+//! cost credit ([`budget`]). For a whole data plane [`outage`] tells which engines are down, and
+//! [`decay`] which weights apply while no controller answers.
 
 pub mod affinity;
 pub mod budget;
 pub mod decay;
+pub mod fullness;
 pub mod health;
 pub mod outage;
 pub mod pick;

@@ -6,6 +6,7 @@
 
 mod bodies;
 mod counter;
+mod engine_load;
 mod form;
 mod histogram;
 pub mod http1;

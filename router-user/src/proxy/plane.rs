@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
+use super::engine_load::EngineLoads;
 use super::stats::{self, DataPlaneStats, WorkerStats};
 use crate::clock::Clock;
 use crate::model::EngineId;
@@ -21,13 +22,21 @@ pub struct DataPlane {
     /// Engine name -> address to use in place of the engine's own, such as that of a delay proxy.
     via: HashMap<String, SocketAddr>,
     workers: Mutex<Vec<Arc<WorkerStats>>>,
+    pub(super) loads: EngineLoads,
     /// Its workers read time from this one clock, so that they can share what depends on it.
     pub(super) clock: Clock,
 }
 
 impl DataPlane {
     pub fn new(cluster: String, via: HashMap<String, SocketAddr>) -> Arc<Self> {
-        Arc::new(Self { cluster, routes: ArcSwapOption::empty(), via, workers: Mutex::default(), clock: Clock::start() })
+        Arc::new(Self {
+            cluster,
+            routes: ArcSwapOption::empty(),
+            via,
+            workers: Mutex::default(),
+            loads: EngineLoads::default(),
+            clock: Clock::start(),
+        })
     }
 
     /// Puts new routes in use. Requests that have begun keep the routes they began with.

@@ -5,10 +5,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::counter::Counter;
+use super::engine_load::{EngineLoad, allowed_for};
+use super::http1::response::Response;
 use super::plane::DataPlane;
 use super::stats::{ClassCounters, EngineCounters, WorkerStats};
+use super::timers::Timers;
 use crate::config::ProxyConfig;
 use crate::io::{Connection, Stream};
 use crate::model::{ClassId, EngineId};
@@ -21,6 +25,8 @@ pub(super) struct Engine<S: Stream> {
     pub(super) name: String,
     pub(super) address: SocketAddr,
     pub(super) counters: Arc<EngineCounters>,
+    /// Shared with the other workers.
+    pub(super) load: Arc<EngineLoad>,
     in_flight: Cell<usize>,
     health: Cell<Health>,
     /// Pool of idle connections; the most recently used one is last and is taken first.
@@ -140,6 +146,7 @@ impl<S: Stream> WorkerRoutes<S> {
                         name: entry.name.clone(),
                         address,
                         counters: stats.engine(&entry.name),
+                        load: plane.loads.of(&entry.name, address),
                         in_flight: Cell::new(0),
                         health: Cell::default(),
                         idle: RefCell::default(),
@@ -163,6 +170,28 @@ impl<S: Stream> WorkerRoutes<S> {
 
     pub(super) fn engines(&self) -> &[Rc<Engine<S>>] {
         &self.engines
+    }
+
+    /// Whether the engines that the plan sends the class to have confirmed lately that they are
+    /// full; those that cannot be reached do not count. The plan's own word is not enough: a wrong
+    /// number in it would cost requests.
+    pub(super) fn are_planned_engines_full(&self, class: ClassId, now: Millis, in_flight_max: usize) -> bool {
+        let candidates = &self.routes.classes[class.index()].candidates;
+        let has_plan = candidates.iter().any(|c| c.weight > 0.0);
+        let mut engines = (candidates.iter().filter(|c| c.weight > 0.0 || !has_plan))
+            .map(|c| self.engine(c.engine))
+            .filter(|engine| engine.availability(now, in_flight_max) != Availability::Out)
+            .peekable();
+        engines.peek().is_some() && engines.all(|engine| engine.load.is_full(now))
+    }
+
+    /// Takes what an answer that begins now says about its engine's load.
+    pub(super) fn note_answer(&self, class: ClassId, engine: EngineId, timers: &Timers, sent_at: Duration, response: &Response) {
+        let snapshot = &self.routes.snapshot;
+        let (of_engine, of_class) = (&snapshot.engines[engine.index()], &snapshot.classes[class.index()]);
+        let delay_ms = timers.elapsed().saturating_sub(sent_at).as_secs_f64() * 1e3;
+        let allowed_ms = allowed_for(of_engine, of_class, response.is_event_stream);
+        self.engine(engine).load.answered(timers.now(), response.status, delay_ms, allowed_ms);
     }
 
     pub(super) fn count_arrival(&self, class: ClassId) {

@@ -49,7 +49,10 @@ impl<S: Stream> Session<'_, S> {
             let problem = route::no_eligible_engine(key.class, &routes.routes);
             return self.refuse(problem, Some(request), body.held).await;
         }
-        if route.shed_frac > 0.0 && affinity::is_shed(affinity_key, route.shed_frac) {
+        if route.shed_frac > 0.0
+            && affinity::is_shed(affinity_key, route.shed_frac)
+            && routes.are_planned_engines_full(key.class, worker.timers.coarse(), config.max_in_flight_per_engine)
+        {
             return self.refuse(ErrorReply::shed_planned(), Some(request), body.held).await;
         }
         let mut tried: Vec<EngineId> = Vec::new();
@@ -81,7 +84,10 @@ impl<S: Stream> Session<'_, S> {
             let _in_flight = engine.begin(now);
             routes.count_pick(key.class, id);
             match (Attempt { session: self, engine, request, body, is_stateful }).run().await {
-                Ok(answer) => return Forward::new(self, engine, request, body, answer).run().await,
+                Ok(answer) => {
+                    routes.note_answer(key.class, id, &worker.timers, answer.sent_at, &answer.head.response);
+                    return Forward::new(self, engine, request, body, answer).run().await;
+                }
                 Err(Failure::ClientGone) => {
                     worker.stats.count(Outcome::ClientGone);
                     return AfterExchange::Close;

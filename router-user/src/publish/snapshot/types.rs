@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ClassId, ClusterId, EngineId, Fleet, Ineligible, Tags};
+use crate::model::{ClassId, ClusterId, Curve, EngineId, Fleet, Ineligible, Profile, Tags};
 
 /// Version of the JSON form that is written: 3 has failover weights and target clusters. A data
 /// plane refuses a snapshot of a version it does not know and keeps the one it has.
@@ -78,6 +78,11 @@ pub struct EngineEntry {
     pub latency_ms: f64,
     /// What one more request/s would cost everybody else, in ms.
     pub price_ms: f64,
+    /// Expected TTFT and TBOT of an engine that is full, in ms; 0 where the publisher does not say.
+    #[serde(default)]
+    pub full_ttft_ms: f64,
+    #[serde(default)]
+    pub full_tbot_ms: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -182,6 +187,8 @@ impl Snapshot {
                     load_rps: 0.0,
                     latency_ms: 0.0,
                     price_ms: 0.0,
+                    full_ttft_ms: at_capacity(&fleet.profiles[e.profile], |profile| &profile.ttft_ms),
+                    full_tbot_ms: at_capacity(&fleet.profiles[e.profile], |profile| &profile.tbot_ms),
                 })
                 .collect(),
             classes: (fleet.classes.iter())
@@ -198,6 +205,10 @@ impl Snapshot {
             target_clusters: Vec::new(),
         }
     }
+}
+
+fn at_capacity(profile: &Profile, curve: impl Fn(&Profile) -> &Curve) -> f64 {
+    curve(profile).value(profile.capacity_rps)
 }
 
 impl Route {

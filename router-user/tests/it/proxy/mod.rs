@@ -8,6 +8,7 @@ mod http;
 mod listening;
 mod payloads;
 mod routing;
+mod shedding;
 mod slow_clients;
 mod streaming;
 mod targets;

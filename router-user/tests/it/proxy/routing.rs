@@ -143,32 +143,6 @@ fn classes_and_required_tags(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoC
 }
 
 #[rstest]
-fn planned_shed_is_sticky(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
-    let engine = Engine::echo("hello");
-    let mut snapshot = snapshot(&[Listed { address: engine.address, weight: 1.0, tags: &[] }]);
-    snapshot.routes[0].shed_frac = 0.25;
-    let world = World::of(io, ProxyConfig::default(), snapshot);
-    let mut client = world.client();
-    let mut refused = || -> Vec<bool> {
-        (0..1000)
-            .map(|n| {
-                let answer = client.ask(&format!("x-session-id: s{n}\r\n"));
-                if answer.status == 429 {
-                    assert_eq!(answer.code(), "shed_planned");
-                    assert!(answer.field("retry-after").is_some());
-                }
-                answer.status != 200
-            })
-            .collect()
-    };
-    let first = refused();
-    assert_eq!(first, refused());
-    let count = first.iter().filter(|&&r| r).count();
-    assert!((200..300).contains(&count), "{count} of 1000 refused");
-    world.check_outcomes(&[("shed_planned", 2 * count as u64)]);
-}
-
-#[rstest]
 fn a_full_engine_hands_over_and_all_full_is_said(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
     let (open, gate) = gate();
     let slow = move |socket: &mut std::net::TcpStream, _: &super::world::Received| {

@@ -363,6 +363,8 @@ pub(crate) fn snapshot(engines: &[Listed]) -> Snapshot {
                 load_rps: 0.0,
                 latency_ms: 0.0,
                 price_ms: 0.0,
+                full_ttft_ms: 0.0,
+                full_tbot_ms: 0.0,
             })
             .collect(),
         classes: vec![class("chat", "demo", &[])],
