@@ -16,9 +16,9 @@ use super::timers::Timers;
 use crate::config::ProxyConfig;
 use crate::io::{Connection, Stream};
 use crate::model::{ClassId, EngineId};
-use crate::policy::Millis;
 use crate::policy::health::Health;
 use crate::policy::pick::Availability;
+use crate::policy::{Millis, affinity};
 use crate::publish::routes::Routes;
 
 pub(super) struct Engine<S: Stream> {
@@ -172,10 +172,16 @@ impl<S: Stream> WorkerRoutes<S> {
         &self.engines
     }
 
+    /// Whether a request is refused by plan.
+    pub(super) fn is_shed(&self, class: ClassId, affinity_key: u64, now: Millis, in_flight_max: usize) -> bool {
+        let shed_frac = self.routes.classes[class.index()].shed_frac;
+        shed_frac > 0.0 && affinity::is_shed(affinity_key, shed_frac) && self.are_planned_engines_full(class, now, in_flight_max)
+    }
+
     /// Whether the engines that the plan sends the class to have confirmed lately that they are
     /// full; those that cannot be reached do not count. The plan's own word is not enough: a wrong
     /// number in it would cost requests.
-    pub(super) fn are_planned_engines_full(&self, class: ClassId, now: Millis, in_flight_max: usize) -> bool {
+    fn are_planned_engines_full(&self, class: ClassId, now: Millis, in_flight_max: usize) -> bool {
         let candidates = &self.routes.classes[class.index()].candidates;
         let has_plan = candidates.iter().any(|c| c.weight > 0.0);
         let mut engines = (candidates.iter().filter(|c| c.weight > 0.0 || !has_plan))

@@ -15,7 +15,6 @@ use super::forward::Forward;
 use super::opening::Unanswered;
 use crate::io::Stream;
 use crate::model::EngineId;
-use crate::policy::affinity;
 use crate::policy::pick::{Pick, pick};
 use crate::proxy::http1::request::Request;
 use crate::proxy::reply::ErrorReply;
@@ -49,10 +48,7 @@ impl<S: Stream> Session<'_, S> {
             let problem = route::no_eligible_engine(key.class, &routes.routes);
             return self.refuse(problem, Some(request), body.held).await;
         }
-        if route.shed_frac > 0.0
-            && affinity::is_shed(affinity_key, route.shed_frac)
-            && routes.are_planned_engines_full(key.class, worker.timers.coarse(), config.max_in_flight_per_engine)
-        {
+        if routes.is_shed(key.class, affinity_key, worker.timers.coarse(), config.max_in_flight_per_engine) {
             return self.refuse(ErrorReply::shed_planned(), Some(request), body.held).await;
         }
         let mut tried: Vec<EngineId> = Vec::new();
