@@ -38,4 +38,5 @@ pub mod protocol;
 pub mod proxy;
 pub mod publish;
 pub mod rng;
+pub mod shortage;
 pub mod telemetry;

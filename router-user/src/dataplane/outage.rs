@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::dataplane::role::DataRole;
 use crate::policy::outage::Outage;
+use crate::shortage;
 
 /// How often the workers' counters are read. Until then each request skips an engine that is down
 /// by rank.
@@ -60,9 +61,13 @@ fn probe(role: &DataRole, known: &mut BTreeMap<String, Outage>, outcomes: &mpsc:
     for engine in known.iter().filter(|(_, outage)| outage.is_down()).map(|(engine, _)| engine.clone()) {
         let (address, outcomes) = (addresses[engine.as_str()], outcomes.clone());
         tokio::spawn(async move {
-            let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+            let has_answered = match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+                // The engine was not asked.
+                Ok(Err(error)) if shortage::is_ours(&error) => return,
+                outcome => matches!(outcome, Ok(Ok(_))),
+            };
             // The receiver is gone only when the process ends.
-            let _ = outcomes.send((engine, matches!(connected, Ok(Ok(_))))).await;
+            let _ = outcomes.send((engine, has_answered)).await;
         });
     }
 }

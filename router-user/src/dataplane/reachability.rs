@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::dataplane::role::{DataRole, Reachability};
+use crate::shortage;
 
 /// How often it is checked: readiness probes usually come every 1 to 10 s.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -92,10 +93,9 @@ async fn first_to_answer(engines: Vec<SocketAddr>) -> Result<Option<SocketAddr>,
 }
 
 async fn probe(address: SocketAddr) -> Probe {
-    let ours = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL];
     match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
         Ok(Ok(_)) => Probe::Answered,
-        Ok(Err(error)) if error.raw_os_error().is_some_and(|code| ours.contains(&code)) => Probe::Untried,
+        Ok(Err(error)) if shortage::is_ours(&error) => Probe::Untried,
         Ok(Err(_)) | Err(_) => Probe::Failed,
     }
 }

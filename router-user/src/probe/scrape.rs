@@ -11,6 +11,7 @@ use super::signals::EngineSignals;
 use super::{from_loads, from_metrics};
 use crate::model::EngineId;
 use crate::rng::Rng;
+use crate::shortage;
 
 /// Longest time for one request. An engine that takes longer is busy, and its answer would be old.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,6 +53,8 @@ pub enum ScrapeError {
     TimedOut,
     #[error("the connection is refused or broken")]
     Refused,
+    #[error("this machine has no descriptors, ports or memory left to ask it")]
+    Untried,
     #[error("an answer of more than {ANSWER_MAX_BYTES} bytes")]
     TooLarge,
     #[error("no known metrics at {}", PATHS.iter().map(|p| p.path).collect::<Vec<_>>().join(", "))]
@@ -111,7 +114,11 @@ async fn ask(client: &reqwest::Client, address: SocketAddr, place: &mut usize) -
 
 /// The body of a good answer; `None` for any other status.
 async fn fetch(client: &reqwest::Client, url: &str) -> Result<Option<Vec<u8>>, ScrapeError> {
-    let failed = |error: reqwest::Error| if error.is_timeout() { ScrapeError::TimedOut } else { ScrapeError::Refused };
+    let failed = |error: reqwest::Error| match error.is_timeout() {
+        true => ScrapeError::TimedOut,
+        false if shortage::is_ours(&error) => ScrapeError::Untried,
+        false => ScrapeError::Refused,
+    };
     let mut response = client.get(url).send().await.map_err(failed)?;
     if !response.status().is_success() {
         return Ok(None);

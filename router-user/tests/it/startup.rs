@@ -53,6 +53,15 @@ impl Running {
         running
     }
 
+    /// Sets how many descriptors it may have; those that it has stay open.
+    fn limit_descriptors(&self, most: u64) {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: 4_096 };
+        let id = libc::pid_t::try_from(self.0.id()).expect("a process number");
+        // SAFETY: the limit is valid during the call, and nothing is written.
+        let done = unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
     fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
@@ -107,6 +116,37 @@ async fn a_socket_and_a_lock_that_a_dead_ilb_left_behind_do_not_keep_the_next_fr
     drop(Running::start(folder.path()).await);
     assert!(folder.path().join("ilb.sock").exists() && folder.path().join("snapshots/control.lock").exists());
     Running::start(folder.path()).await;
+}
+
+#[tokio::test]
+async fn a_controller_without_descriptors_does_not_say_that_engines_refuse() {
+    let folder = tempfile::tempdir().expect("a folder");
+    configuration(folder.path(), "");
+    let mut config = std::fs::read_to_string(folder.path().join("ilb.toml")).expect("a configuration");
+    for old in ["127.0.0.1:18001", "127.0.0.1:18002", "127.0.0.1:18003"] {
+        let engine = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        config = config.replace(old, &engine.local_addr().expect("bound").to_string());
+        let health = axum::Router::new().fallback(async || "ok");
+        tokio::spawn(async move { axum::serve(engine, health).await });
+    }
+    let config = config.replace("[control]\n", "[control]\nhealth_period = \"100ms\"\n");
+    std::fs::write(folder.path().join("ilb.toml"), config).expect("written");
+
+    let running = Running::start(folder.path()).await;
+    let client = AdminClient::new(&folder.path().join("ilb.sock"));
+    let log = || std::fs::read_to_string(folder.path().join("log")).expect("a log");
+    let probed = "failed to probe an engine for want of local resources";
+    running.limit_descriptors(3);
+    let clock = Clock::start();
+    // One line per second at most: two lines are many probes of each engine.
+    while log().matches(probed).count() < 2 {
+        assert!(clock.now() < PATIENCE, "{}", log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    running.limit_descriptors(1_000);
+    let engines = client.engines().await.expect("it answers again");
+    assert!(engines.0.iter().all(|engine| engine.ready == Some(true)), "{engines:?}");
+    assert!(!log().contains("refuses its health probe"), "{}", log());
 }
 
 #[tokio::test]

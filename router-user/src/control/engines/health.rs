@@ -7,6 +7,8 @@ use tokio::sync::mpsc;
 
 use crate::model::{EngineId, Fleet};
 use crate::plan::Inputs;
+use crate::shortage;
+use crate::telemetry::limited;
 
 /// Number of refusals since the last healthy answer that take an engine out of the plan; one alone
 /// may be a short restart.
@@ -111,6 +113,11 @@ pub(crate) async fn watch(engine: EngineId, address: SocketAddr, period: Duratio
         let answer = match client.get(format!("http://{address}/health")).send().await {
             Ok(response) if response.status().as_u16() < 500 => Answer::Healthy,
             Err(error) if error.is_timeout() => Answer::TimedOut,
+            // The engine was not asked, so there is no answer to tell.
+            Err(error) if shortage::is_ours(&error) => {
+                limited!(warn, %address, ?error, "failed to probe an engine for want of local resources");
+                continue;
+            }
             Ok(_) | Err(_) => Answer::Refused,
         };
         if probes.send(Probe { engine, answer }).await.is_err() {

@@ -14,6 +14,7 @@ use crate::io::{Connection, Stream};
 use crate::proxy::http1::request::Request;
 use crate::proxy::stats::Retry;
 use crate::proxy::upstream::Engine;
+use crate::shortage;
 use crate::telemetry::limited;
 
 /// Longest time that the first events of a stream are held back when none has content. A role
@@ -145,7 +146,7 @@ impl<S: Stream> Attempt<'_, '_, S> {
                 Ok(upstream)
             }
             Err(error) => {
-                if is_ours(&error) {
+                if shortage::is_ours(&error) {
                     limited!(warn, engine = %engine.name, %error, "failed to connect for want of local resources");
                 } else {
                     limited!(debug, engine = %engine.name, %error, "failed to connect");
@@ -202,11 +203,4 @@ impl<S: Stream> Attempt<'_, '_, S> {
         let before = opening.before;
         Ok(Answer { upstream, head, step, before, sent_at, upload, is_end })
     }
-}
-
-/// Whether a connect failed because this machine lacks descriptors, ports, memory or permission,
-/// which says nothing about the engine.
-fn is_ours(error: &io::Error) -> bool {
-    let wants = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EACCES, libc::EPERM];
-    error.raw_os_error().is_some_and(|code| wants.contains(&code))
 }
