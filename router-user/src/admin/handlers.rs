@@ -16,8 +16,7 @@ use crate::admin::view::{
     StatusView, UnpinRequest, WeightView, WeightsView,
 };
 use crate::clock::unix_ms;
-use crate::config::Config;
-use crate::control::{Command, CommandError, ControlStatus, EngineHealth, Explained, PinRequest, time_left};
+use crate::control::{Command, CommandError, ControlStatus, Explained, PinRequest, time_left};
 use crate::model::Fleet;
 use crate::plan::Route;
 use crate::plan::explain::weights::explain_routes;
@@ -43,10 +42,10 @@ pub(super) async fn status(State(state): State<AdminState>) -> Json<StatusView> 
 
 pub(super) async fn engines(State(state): State<AdminState>) -> Json<EnginesView> {
     let Some(snapshot) = state.snapshot() else { return Json(EnginesView::default()) };
-    let control = state.controller.as_ref().map(|controller| (controller.status.borrow().clone(), &controller.config));
+    let control = state.controller.as_ref().map(|controller| controller.status.borrow().clone());
     let mut live = state.data.as_deref().map(live::engines).unwrap_or_default();
     let view = |entry: &EngineEntry| {
-        let health = control.as_ref().and_then(|(status, _)| status.engines.iter().find(|e| e.engine == entry.name));
+        let health = control.as_ref().and_then(|status| status.engines.iter().find(|e| e.engine == entry.name));
         // A controller knows the present; a snapshot tells of when it was published.
         let present = health.and_then(|health| health.present.as_ref());
         EngineView {
@@ -55,7 +54,6 @@ pub(super) async fn engines(State(state): State<AdminState>) -> Json<EnginesView
             address: entry.address,
             profile: health.map(|e| e.profile.clone()),
             capacity_rps: present.map_or(entry.capacity_rps, |now| now.capacity_rps),
-            present_capacity_rps: health.zip(control.as_ref()).and_then(|(of, (_, config))| present_capacity_rps(config, of)),
             load_rps: present.map_or(entry.load_rps, |now| now.load_rps),
             utilisation: present.map_or(entry.load_rps / entry.capacity_rps, |now| now.load_rps / now.capacity_rps).max(0.0),
             latency_ms: present.map_or(entry.latency_ms, |now| now.latency_ms),
@@ -69,16 +67,6 @@ pub(super) async fn engines(State(state): State<AdminState>) -> Json<EnginesView
         }
     };
     Json(EnginesView(snapshot.engines.iter().map(view).collect()))
-}
-
-/// Load that an engine could be given now: by its configured profile, its ready replicas and the
-/// headroom.
-fn present_capacity_rps(config: &Config, health: &EngineHealth) -> Option<f64> {
-    let engine = config.fleet.engine(&health.engine)?;
-    let replicas = config.fleet.engines[engine.index()].replicas;
-    let ready = if health.ready { health.ready_replicas.unwrap_or(replicas) } else { 0 };
-    let ready_frac = f64::from(ready) / f64::from(replicas);
-    Some(config.fleet.profile_of(engine).capacity_rps * ready_frac * (1.0 - config.control.headroom_frac))
 }
 
 pub(super) async fn weights(State(state): State<AdminState>) -> Response {

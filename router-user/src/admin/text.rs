@@ -112,13 +112,12 @@ fn write_proxy(f: &mut fmt::Formatter<'_>, proxy: &ProxyView) -> fmt::Result {
     Ok(())
 }
 
-const ENGINE_COLUMNS: [(&str, CellAlignment); 18] = [
+const ENGINE_COLUMNS: [(&str, CellAlignment); 17] = [
     ("ENGINE", Left),
     ("REGION", Left),
     ("ADDRESS", Left),
     ("READY", Left),
     ("CAPACITY/S", Right),
-    ("NOW/S", Right),
     ("PLANNED/S", Right),
     ("LOAD", Right),
     ("EXPECTED MS", Right),
@@ -143,7 +142,7 @@ impl fmt::Display for EnginesView {
     }
 }
 
-fn engine_row(engine: &EngineView) -> [String; 18] {
+fn engine_row(engine: &EngineView) -> [String; 17] {
     let live = engine.live.as_ref();
     let reported = |read: fn(&EngineSignals) -> Option<f64>| engine.signals.as_ref().and_then(read);
     let ready = match (engine.ready, live.map(|l| l.available)) {
@@ -159,7 +158,6 @@ fn engine_row(engine: &EngineView) -> [String; 18] {
         engine.address.to_string(),
         ready,
         format!("{:.1}", engine.capacity_rps),
-        or_dash(engine.present_capacity_rps.map(|rps| format!("{rps:.1}"))),
         format!("{:.1}", engine.load_rps),
         format!("{:.1}%", engine.utilisation * 100.0),
         ms(engine.latency_ms),

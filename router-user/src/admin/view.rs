@@ -83,11 +83,10 @@ pub struct EngineView {
     pub address: SocketAddr,
     /// Its profile; `None` without a controller in this process.
     pub profile: Option<String>,
-    /// Load that the plan allows it, in requests/s; the same by the controller's present inputs,
-    /// `None` without a controller.
+    /// Load that it may be given, in requests/s. A controller in this process tells capacity, load,
+    /// utilisation and latency of the present; without one they are those of the snapshot.
     pub capacity_rps: f64,
-    pub present_capacity_rps: Option<f64>,
-    /// Planned load.
+    /// Load under the weights in use.
     pub load_rps: f64,
     pub utilisation: f64,
     /// Expected time in the engine at that load.
