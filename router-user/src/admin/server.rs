@@ -33,6 +33,7 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 ///
 /// Errors: the thread cannot be started.
 pub fn serve(state: AdminState, socket: UnixListener, port: Option<TcpListener>) -> io::Result<()> {
+    state.judge_proxy();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // A listener belongs to the runtime that made it.
     let (socket, port) = (socket.into_std()?, port.map(TcpListener::into_std).transpose()?);

@@ -47,6 +47,18 @@ impl AdminState {
         }
     }
 
+    /// Lets the proxy's `/readyz` answer as [`Self::readiness`] says.
+    pub(super) fn judge_proxy(&self) {
+        let Some(data) = &self.data else { return };
+        // The data plane owns the judgement, and must not own itself by it.
+        let (clock, controller, role) = (self.clock, self.controller.clone(), Arc::downgrade(data));
+        data.setup().plane.judge_readiness(move || {
+            let data = role.upgrade();
+            let state = Self { clock, controller: controller.clone(), data };
+            state.readiness().map(|_| ())
+        });
+    }
+
     /// Whether this process can do its job now: the generation in use, or the reason why not.
     ///
     /// A data plane is ready when it has a snapshot and can reach an engine. A controller alone is

@@ -257,7 +257,8 @@ pub(super) mod proxy {
         "max_connections",
         Whole(1, 1_000_000, "connections"),
         Preset::Whole(8_192),
-        "Client connections of one worker. For one more the longest idle one is closed; while none is idle it waits.",
+        "Client connections of one worker. For one more the longest idle one is closed. While none is idle, \
+         `/healthz` and `/readyz` are answered and all else is refused with 503 `overloaded`, on 8 connections more.",
     )
     .because("Two descriptors for each fit the usual limit of 20,000 open files.");
     pub(crate) const MAX_HEAD_BYTES: Key = Key::new(

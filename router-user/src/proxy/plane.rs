@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -25,7 +25,12 @@ pub struct DataPlane {
     pub(super) loads: EngineLoads,
     /// Its workers read time from this one clock, so that they can share what depends on it.
     pub(super) clock: Clock,
+    /// The judgement of [`Self::judge_readiness`].
+    readiness: OnceLock<Readiness>,
 }
+
+/// Why no request can be served now, where none can.
+type Readiness = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 impl DataPlane {
     pub fn new(cluster: String, via: HashMap<String, SocketAddr>) -> Arc<Self> {
@@ -36,7 +41,18 @@ impl DataPlane {
             workers: Mutex::default(),
             loads: EngineLoads::default(),
             clock: Clock::start(),
+            readiness: OnceLock::new(),
         })
+    }
+
+    /// Lets `/readyz` of this data plane answer by `readiness` from now on; until then, routes are
+    /// enough to be ready. Only the first call counts.
+    pub fn judge_readiness(&self, readiness: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+        self.readiness.get_or_init(|| Box::new(readiness));
+    }
+
+    pub(super) fn readiness(&self) -> Result<(), String> {
+        self.readiness.get().map_or(Ok(()), |judge| judge())
     }
 
     /// Puts new routes in use. Requests that have begun keep the routes they began with.

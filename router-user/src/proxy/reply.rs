@@ -199,7 +199,17 @@ impl ErrorReply {
     }
 
     pub(super) fn not_ready() -> Self {
-        Self::new(503, "api_error", "not_ready", Outcome::NotReady, "no routes have been published yet").later(1)
+        Self::unready("no routes have been published yet")
+    }
+
+    pub(super) fn unready(reason: impl Into<String>) -> Self {
+        Self::new(503, "api_error", "not_ready", Outcome::NotReady, reason).later(1)
+    }
+
+    /// The worker has as many connections as it may, and none of them is idle.
+    pub(super) fn overloaded() -> Self {
+        let message = "every connection that this proxy may have is busy";
+        Self { closes: true, ..Self::new(503, "overloaded_error", "overloaded", Outcome::Overloaded, message).later(1) }
     }
 
     fn later(self, seconds: u32) -> Self {

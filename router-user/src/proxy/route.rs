@@ -7,6 +7,7 @@ use serde_json::json;
 use super::form::{self, FormModel, FormScan};
 use super::http1::request::{Method, Request};
 use super::payload::{self, Payload, PayloadError};
+use super::plane::DataPlane;
 use super::reply::ErrorReply;
 use crate::model::ClassId;
 use crate::publish::routes::Routes;
@@ -22,8 +23,18 @@ pub(super) struct RoutingKey {
 /// An answer that is made here: content type and body.
 pub(super) type Local = (&'static str, Vec<u8>);
 
+/// Whether a request asks how this data plane is.
+pub(super) fn is_health(request: &Request, path: &str) -> bool {
+    matches!(request.method, Method::Get | Method::Head) && matches!(path, "/healthz" | "/readyz")
+}
+
 /// Answers a request that needs no engine; `None` for any other.
-pub(super) fn local(request: &Request, path: &str, routes: Option<&Routes>) -> Option<Result<Local, ErrorReply>> {
+pub(super) fn local(
+    request: &Request,
+    path: &str,
+    routes: Option<&Routes>,
+    plane: &DataPlane,
+) -> Option<Result<Local, ErrorReply>> {
     if path == "*" {
         // `OPTIONS *` is about the server as a whole (RFC 9110 9.3.7), and this is the server.
         return Some(Ok(("text/plain", Vec::new())));
@@ -33,7 +44,11 @@ pub(super) fn local(request: &Request, path: &str, routes: Option<&Routes>) -> O
     }
     match path {
         "/healthz" => Some(Ok(("text/plain", b"ok\n".to_vec()))),
-        "/readyz" => Some(routes.map(|_| ("text/plain", b"ready\n".to_vec())).ok_or_else(ErrorReply::not_ready)),
+        "/readyz" => Some(match (routes, plane.readiness()) {
+            (None, _) => Err(ErrorReply::not_ready()),
+            (Some(_), Err(reason)) => Err(ErrorReply::unready(reason)),
+            (Some(_), Ok(())) => Ok(("text/plain", b"ready\n".to_vec())),
+        }),
         "/v1/models" => Some(routes.map(models).ok_or_else(ErrorReply::not_ready)),
         _ => {
             let model = path.strip_prefix("/v1/models/")?;

@@ -51,6 +51,8 @@ names!(
         EnginesFull = "engines_full",
         /// The bodies held already left no room for another.
         BodiesFull = "bodies_full",
+        /// The worker had as many connections as it may, none of them idle.
+        Overloaded = "overloaded",
         ClientGone = "client_gone",
         /// The client did not take its answer in time.
         ClientStalled = "client_stalled",

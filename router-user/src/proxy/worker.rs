@@ -27,12 +27,25 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// `engine_idle_timeout`.
 const SWEEP_TICKS: u32 = 20;
 
+/// Connections of one worker beyond `max_connections`, on which only health is answered: more than
+/// a few load balancers probe at one time.
+const RESERVE: usize = 8;
+
 /// The handle's order to stop: 0 while running, else the grace period in ms plus one.
 pub(super) type Stop = AtomicU64;
 
+/// Where a connection is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// One of `max_connections`.
+    Regular,
+    /// One of [`RESERVE`]: health is answered, anything else is refused.
+    Reserve,
+}
+
 /// Serves one client connection to its end.
-pub(super) trait Serve<S: Stream>: AsyncFn(&Rc<Worker<S>>, TcpStream, IpAddr) + Copy + 'static {}
-impl<S: Stream, F: AsyncFn(&Rc<Worker<S>>, TcpStream, IpAddr) + Copy + 'static> Serve<S> for F {}
+pub(super) trait Serve<S: Stream>: AsyncFn(&Rc<Worker<S>>, TcpStream, IpAddr, Place) + Copy + 'static {}
+impl<S: Stream, F: AsyncFn(&Rc<Worker<S>>, TcpStream, IpAddr, Place) + Copy + 'static> Serve<S> for F {}
 
 pub(super) struct Worker<S: Stream> {
     pub(super) config: Arc<ProxyConfig>,
@@ -43,6 +56,8 @@ pub(super) struct Worker<S: Stream> {
     pub(super) is_stopping: Cell<bool>,
     routes: RefCell<Option<Rc<WorkerRoutes<S>>>>,
     connections: Cell<usize>,
+    /// Connections in the reserve, which `connections` leaves out.
+    in_reserve: Cell<usize>,
     pub(super) bodies: Rc<BodyPool>,
     vacancy: tokio::sync::Notify,
     rng: RefCell<Rng>,
@@ -62,6 +77,18 @@ impl<S: Stream> Worker<S> {
             }
         }
         routes.clone()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.connections.get() + self.in_reserve.get() == 0
+    }
+
+    /// Connections at a kind of place.
+    fn taken(&self, place: Place) -> &Cell<usize> {
+        match place {
+            Place::Regular => &self.connections,
+            Place::Reserve => &self.in_reserve,
+        }
     }
 
     /// A random number, to spread requests and to make ids. Not for secrets.
@@ -98,6 +125,7 @@ pub(super) fn run<D: Driver>(
             is_stopping: Cell::new(false),
             routes: RefCell::default(),
             connections: Cell::new(0),
+            in_reserve: Cell::new(0),
             bodies: Rc::new(BodyPool::new(config.max_bodies_bytes)),
             vacancy: tokio::sync::Notify::new(),
             rng: RefCell::new(rng),
@@ -135,16 +163,30 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
             worker.timers.wake_all();
             end = Some(now.saturating_add(asked - 1));
         }
-        if end.is_some_and(|end| worker.connections.get() == 0 || now >= end) {
+        if end.is_some_and(|end| worker.is_empty() || now >= end) {
             return;
         }
     }
 }
 
-/// Waits until one more connection may open. The longest idle connection is closed for it.
-async fn vacancy<S: Stream>(worker: &Worker<S>) {
-    while worker.connections.get() >= worker.config.max_connections {
-        worker.timers.expire_longest_idle();
+/// Waits until one more connection may open, and tells at which place. The longest idle connection
+/// is closed for it; while none is idle, the reserve takes it.
+async fn vacancy<S: Stream>(worker: &Worker<S>) -> Place {
+    let mut has_yielded = false;
+    loop {
+        if worker.connections.get() < worker.config.max_connections {
+            return Place::Regular;
+        }
+        if !worker.timers.expire_longest_idle() {
+            if !std::mem::replace(&mut has_yielded, true) {
+                // Connections that were just accepted become idle only now.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            if worker.in_reserve.get() < RESERVE {
+                return Place::Reserve;
+            }
+        }
         let vacancy = worker.vacancy.notified();
         // The chosen connection may have received a request in that moment, so this looks again
         // soon.
@@ -156,10 +198,10 @@ async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Liste
     loop {
         match poll_fn(|cx| listener.poll_accept(cx)).await {
             Ok((socket, address)) => {
-                vacancy(&worker).await;
-                let open = Open::new(Rc::clone(&worker));
+                let place = vacancy(&worker).await;
+                let open = Open::new(Rc::clone(&worker), place);
                 tokio::task::spawn_local(async move {
-                    serve(&open.0, socket, address.ip()).await;
+                    serve(&open.worker, socket, address.ip(), open.place).await;
                 });
             }
             // The listener has been shut down.
@@ -174,20 +216,23 @@ async fn accept<D: Driver>(worker: Rc<Worker<D::Stream>>, mut listener: D::Liste
 }
 
 /// Counts an open connection.
-struct Open<S: Stream>(Rc<Worker<S>>);
+struct Open<S: Stream> {
+    worker: Rc<Worker<S>>,
+    place: Place,
+}
 
 impl<S: Stream> Open<S> {
-    fn new(worker: Rc<Worker<S>>) -> Self {
-        worker.connections.set(worker.connections.get() + 1);
+    fn new(worker: Rc<Worker<S>>, place: Place) -> Self {
+        worker.taken(place).update(|taken| taken + 1);
         worker.stats.connections.add(1);
-        Self(worker)
+        Self { worker, place }
     }
 }
 
 impl<S: Stream> Drop for Open<S> {
     fn drop(&mut self) {
-        self.0.connections.set(self.0.connections.get() - 1);
-        self.0.stats.connections.subtract(1);
-        self.0.vacancy.notify_waiters();
+        self.worker.taken(self.place).update(|taken| taken - 1);
+        self.worker.stats.connections.subtract(1);
+        self.worker.vacancy.notify_waiters();
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::body::{JOIN_MAX, NoBody};
 use crate::io::{Connection, Stream};
 use crate::proxy::bodies::BodyRoom;
-use crate::proxy::http1::head;
+use crate::proxy::http1::head::{self, Length};
 use crate::proxy::http1::request;
 use crate::proxy::http1::request::{Method, Request};
 use crate::proxy::http1::target::decoded_path;
@@ -17,7 +17,7 @@ use crate::proxy::reply::{Api, ErrorReply, Reply};
 use crate::proxy::route::{self, BodyScan};
 use crate::proxy::stats::Outcome;
 use crate::proxy::timers::Deadline;
-use crate::proxy::worker::Worker;
+use crate::proxy::worker::{Place, Worker};
 use crate::telemetry::limited;
 
 /// Time that a client gets to read a refusal and to stop sending before its connection closes. A
@@ -25,6 +25,9 @@ use crate::telemetry::limited;
 const LINGER: Duration = Duration::from_secs(2);
 /// Bytes that are read and dropped in that time, about what a fast client has in flight.
 const LINGER_BYTES: usize = 4 << 20;
+/// Longest wait for the head of a request in the reserve: far above a round trip, and short beside
+/// the time-outs of health probes.
+const RESERVE_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of a buffer's capacity that are kept between requests.
 pub(super) const KEPT_MAX: usize = 64 << 10;
 
@@ -42,6 +45,7 @@ pub(super) enum AfterExchange {
 pub(super) struct Session<'w, S: Stream> {
     pub(super) worker: &'w Rc<Worker<S>>,
     pub(super) client: Connection<S>,
+    place: Place,
     /// The client's address, for `x-forwarded-for`.
     client_ip: String,
     pub(super) deadline: Deadline,
@@ -55,7 +59,7 @@ pub(super) struct Session<'w, S: Stream> {
 }
 
 /// Serves a client connection to its end.
-pub(in crate::proxy) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream, address: IpAddr) {
+pub(in crate::proxy) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: TcpStream, address: IpAddr, place: Place) {
     let client = match Connection::adopt(socket) {
         Ok(client) => client,
         Err(error) => {
@@ -68,7 +72,8 @@ pub(in crate::proxy) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: T
     // A client of IPv4 on a socket for both families has an address of IPv6 that stands for its
     // own.
     let client_ip = address.to_canonical().to_string();
-    let mut session = Session { worker, client, client_ip, deadline, wire: Vec::new(), body: Vec::new(), out: Vec::new(), room };
+    let (wire, body, out) = (Vec::new(), Vec::new(), Vec::new());
+    let mut session = Session { worker, client, place, client_ip, deadline, wire, body, out, room };
     loop {
         match session.request().await {
             AfterExchange::Again => session.tidy(),
@@ -103,6 +108,9 @@ impl<S: Stream> Session<'_, S> {
             Ok(request) => request,
             Err(error) => return self.refuse(ErrorReply::head(error), None, 0).await,
         };
+        if self.place == Place::Reserve && !self.asks_for_health(&request) {
+            return self.refuse(ErrorReply::overloaded(), Some(&request), 0).await;
+        }
         let body = match self.body(&request, head_length).await {
             Ok(body) => body,
             Err(NoBody::Gone) => {
@@ -114,7 +122,7 @@ impl<S: Stream> Session<'_, S> {
         let target = std::str::from_utf8(&self.wire[request.target.clone()]).expect("a parsed target is ASCII");
         let path = &*decoded_path(target);
         let routes = worker.routes();
-        if let Some(answer) = route::local(&request, path, routes.as_ref().map(|r| &*r.routes)) {
+        if let Some(answer) = route::local(&request, path, routes.as_ref().map(|r| &*r.routes), &worker.plane) {
             return match answer {
                 Ok((content_type, body_bytes)) => self.answer(content_type, &body_bytes, &request, body.held).await,
                 Err(problem) => self.refuse(problem, Some(&request), body.held).await,
@@ -147,12 +155,21 @@ impl<S: Stream> Session<'_, S> {
     async fn head(&mut self) -> Result<usize, AfterExchange> {
         let worker = self.worker;
         let (mut scanned, mut has_begun) = (0, false);
-        self.deadline.set_idle(worker.config.client_idle_timeout);
+        let head_timeout = match self.place {
+            Place::Regular => {
+                self.deadline.set_idle(worker.config.client_idle_timeout);
+                worker.config.head_timeout
+            }
+            Place::Reserve => {
+                self.deadline.set(RESERVE_HEAD_TIMEOUT);
+                worker.config.head_timeout.min(RESERVE_HEAD_TIMEOUT)
+            }
+        };
         loop {
             if !self.client.input().is_empty() {
                 if !has_begun {
                     has_begun = true;
-                    self.deadline.set(worker.config.head_timeout);
+                    self.deadline.set(head_timeout);
                 }
                 match head::find_end(self.client.input(), &mut scanned, worker.config.max_head_bytes) {
                     Ok(Some(length)) => return Ok(length),
@@ -211,7 +228,7 @@ impl<S: Stream> Session<'_, S> {
     /// Answers with an error, and counts its outcome.
     pub(super) async fn refuse(&mut self, problem: ErrorReply, request: Option<&Request>, held: usize) -> AfterExchange {
         self.worker.stats.count(problem.outcome);
-        let closes = problem.closes || !request.is_some_and(|r| r.keep_alive) || self.worker.is_stopping.get();
+        let closes = problem.closes || request.is_none_or(|r| self.closes_after(r));
         self.out.clear();
         match request {
             Some(r) => problem.write(self.api(r), r.method, &self.wire[r.request_id.clone()], closes, &mut self.out),
@@ -220,13 +237,23 @@ impl<S: Stream> Session<'_, S> {
         self.finish(closes, held).await
     }
 
+    fn closes_after(&self, request: &Request) -> bool {
+        !request.keep_alive || self.worker.is_stopping.get() || self.place == Place::Reserve
+    }
+
+    /// Whether a request can be answered in the reserve: it asks for health, and has no body.
+    fn asks_for_health(&self, request: &Request) -> bool {
+        let target = std::str::from_utf8(&self.wire[request.target.clone()]).expect("a parsed target is ASCII");
+        matches!(request.length, Length::Unknown | Length::Known(0)) && route::is_health(request, &decoded_path(target))
+    }
+
     pub(super) fn api(&self, request: &Request) -> Api {
         Api::of(&self.wire[request.target.clone()])
     }
 
     async fn answer(&mut self, content_type: &str, body: &[u8], request: &Request, held: usize) -> AfterExchange {
         self.worker.stats.count(Outcome::Local);
-        let closes = !request.keep_alive || self.worker.is_stopping.get();
+        let closes = self.closes_after(request);
         self.out.clear();
         let id = &self.wire[request.request_id.clone()];
         Reply::ok(content_type, body).write(request.method, id, closes, &mut self.out);

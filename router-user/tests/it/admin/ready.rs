@@ -33,6 +33,28 @@ fn readyz_is_red_while_no_engine_can_be_reached_and_says_why() {
 }
 
 #[test]
+fn the_proxys_port_says_ready_exactly_when_the_admin_port_does_and_gives_the_same_reason() {
+    run(async {
+        let (one, two) = (port(), port());
+        let world = World::start(config(&[one.1, two.1]), false).await;
+        let proxy = format!("http://{}/readyz", world.proxy.local_addrs()[0]);
+        let says = async || {
+            let response = reqwest::get(&proxy).await.expect("the proxy answers");
+            (response.status().as_u16(), response.text().await.expect("a body"))
+        };
+        for (engine, _) in [two, one] {
+            let reason = world.until("/readyz", |status, body| status == 503 && body.contains("all 2 fail")).await;
+            let (status, body) = says().await;
+            assert!(status == 503 && body.contains("\"not_ready\"") && body.contains(reason.trim_end()), "{body}");
+            engine.listen(8).expect("listens");
+            world.until("/readyz", |status, _| status == 200).await;
+            assert_eq!(says().await, (200, "ready\n".to_owned()));
+            // It is gone with the end of this round, and the other comes in the next.
+        }
+    });
+}
+
+#[test]
 fn readyz_is_green_with_an_engine_that_answers_and_names_the_generation() {
     run(async {
         let world = World::start(config(&[engine().await]), true).await;

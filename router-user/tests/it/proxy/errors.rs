@@ -5,7 +5,7 @@ use router_user::proxy::ProxyConfig;
 use rstest::rstest;
 use std::time::Duration;
 
-use super::world::{Engine, Listed, World, answer, class, gate, pass, route, snapshot, until};
+use super::world::{Client, Engine, Listed, World, answer, class, gate, pass, route, snapshot, until};
 
 #[rstest]
 fn malformed_requests(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
@@ -229,25 +229,62 @@ fn gated() -> (std::sync::mpsc::Sender<()>, Engine) {
     (open, engine)
 }
 
-#[rstest]
-fn connections_above_the_limit_wait_while_all_are_busy(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
-    let (open, engine) = gated();
-    let world = World::with(io, ProxyConfig { max_connections: 2, ..Default::default() }, &[&engine]);
-    let (mut first, mut second, mut third) = (world.client(), world.client(), world.client());
-    first.post("", r#"{"model":"demo"}"#);
-    second.post("", r#"{"model":"demo"}"#);
+/// A data plane with two connections at most, both of which wait for an answer of the engine.
+fn busy(io: IoChoice, engine: &Engine) -> (World, [Client; 2]) {
+    let world = World::with(io, ProxyConfig { max_connections: 2, ..Default::default() }, &[engine]);
+    let mut clients = [world.client(), world.client()];
+    clients.iter_mut().for_each(|client| client.post("", r#"{"model":"demo"}"#));
     until("both have reached the engine", || engine.count() == 2);
-    third.post("", r#"{"model":"demo"}"#);
-    third.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    let error = std::io::Read::read(&mut third.socket, &mut [0; 16]).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
-    assert_eq!((world.stats().connections, engine.count()), (2, 2));
-    // As soon as one of them has its answer, it is idle and makes way.
+    (world, clients)
+}
+
+#[rstest]
+fn while_every_connection_is_busy_health_is_answered_and_all_else_is_refused(
+    #[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice,
+) {
+    let (open, engine) = gated();
+    let (world, mut clients) = busy(io, &engine);
+    for (target, text) in [("/healthz", "ok\n"), ("/readyz", "ready\n"), ("/healthz?from=probe", "ok\n")] {
+        let mut probe = world.client();
+        let answer = probe.get(target);
+        assert_eq!((answer.status, answer.text(), answer.field("connection")), (200, text, Some("close")));
+        assert!(probe.is_closed(), "its place is free again");
+    }
+    let refused = ["POST /v1/chat/completions", "GET /v1/models", "POST /healthz", "OPTIONS *"];
+    for line in refused {
+        let mut client = world.client();
+        client.send(format!("{line} HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{{}}"));
+        let answer = client.answer();
+        assert_eq!(
+            (answer.status, answer.code().as_str(), answer.field("retry-after")),
+            (503, "overloaded", Some("1")),
+            "{line}"
+        );
+        assert_eq!(answer.field("connection"), Some("close"));
+        assert!(client.is_closed());
+    }
+    assert_eq!(engine.count(), 2);
+    // As soon as one of the busy ones has its answer, it is idle and makes way.
     (0..3).for_each(|_| open.send(()).unwrap());
-    third.socket.set_read_timeout(Some(super::world::PATIENCE)).unwrap();
-    assert_eq!(third.answer().text(), "hello");
-    assert_eq!((first.answer().text(), second.answer().text()), ("hello", "hello"));
-    world.check_outcomes(&[]);
+    clients.iter_mut().for_each(|client| assert_eq!(client.answer().text(), "hello"));
+    assert_eq!(world.client().ask("").text(), "hello");
+    world.check_outcomes(&[("overloaded", refused.len() as u64)]);
+}
+
+#[rstest]
+fn connections_that_never_send_do_not_shut_health_out_while_all_others_are_busy(
+    #[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice,
+) {
+    let (open, engine) = gated();
+    let (world, mut clients) = busy(io, &engine);
+    let mut silent: Vec<Client> = (0..20).map(|_| world.client()).collect();
+    silent.iter_mut().take(10).for_each(|client| client.send("GET /heal"));
+    assert_eq!(world.client().get("/healthz").text(), "ok\n");
+    assert!(world.stats().connections <= 2 + 8, "the reserve is bounded");
+    (0..2).for_each(|_| open.send(()).unwrap());
+    clients.iter_mut().for_each(|client| assert_eq!(client.answer().text(), "hello"));
+    drop(silent);
+    until("all connections are counted out", || world.stats().connections <= 2);
 }
 
 #[rstest]
