@@ -64,6 +64,10 @@ families! {
     PROXY_REQUESTS: Counter "ilb_proxy_requests_total" ["outcome"] "Requests by outcome. Each request counts once.";
     PROXY_RETRIES: Counter "ilb_proxy_retries_total" ["reason"] "Times that a request was sent to an engine again, by reason.";
     PROXY_RETRIES_DENIED: Counter "ilb_proxy_retries_denied_total" [] "Retries that the retry budget did not allow.";
+    PROXY_STORED_IDS: Gauge "ilb_proxy_stored_ids" []
+        "Stored objects (responses, files, batches) whose engine this data plane knows.";
+    PROXY_STORED_IDS_EVICTED: Counter "ilb_proxy_stored_ids_evicted_total" []
+        "Ids of stored objects that were forgotten before their age because proxy.max_stored_ids was reached.";
     PROXY_ARRIVALS: Counter "ilb_proxy_arrivals_total" ["class"] "Requests that arrived, by class, shed ones included and retries not.";
     PROXY_PICKS: Counter "ilb_proxy_picks_total" ["class", "engine"] "Times that an engine was picked for a request, retries included.";
     ENGINE_IN_FLIGHT: Gauge "ilb_proxy_engine_in_flight" ["engine"] "Requests in flight to an engine.";

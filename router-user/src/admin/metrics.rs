@@ -118,6 +118,8 @@ fn requests(out: &mut Exposition, stats: &DataPlaneStats) {
     let mut retries = out.family(&f::PROXY_RETRIES);
     stats.retries.iter().for_each(|(reason, &count)| retries.add(&[reason], count as f64));
     out.family(&f::PROXY_RETRIES_DENIED).add(&[], stats.retries_denied as f64);
+    out.family(&f::PROXY_STORED_IDS).add(&[], stats.stored_ids as f64);
+    out.family(&f::PROXY_STORED_IDS_EVICTED).add(&[], stats.stored_ids_evicted as f64);
     let mut arrivals = out.family(&f::PROXY_ARRIVALS);
     stats.classes.iter().for_each(|class| arrivals.add(&[&class.class], class.arrivals as f64));
     let mut picks = out.family(&f::PROXY_PICKS);

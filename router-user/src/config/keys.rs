@@ -15,6 +15,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
+const MONTH: Duration = Duration::from_secs(30 * 86_400);
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// Round-trip time within a region, in ms, where the file does not say: a packet between two racks
 /// of one site and back, with a loaded switch or two on the way.
@@ -384,6 +386,22 @@ pub(super) mod proxy {
         "Time that an idle connection to an engine is kept.",
     )
     .because("Below the 5 s after which uvicorn and Node close theirs.");
+    pub(crate) const MAX_STORED_IDS: Key = Key::new(
+        "max_stored_ids",
+        Whole(0, 100_000_000, "ids"),
+        Preset::Whole(1_000_000),
+        "Ids of stored objects (responses, files, batches) whose engines all workers together remember; the oldest goes first. A \
+         request that names an unknown id is answered 404. 0 remembers none and sends such requests to any engine, which is right \
+         where the engines share what they store.",
+    )
+    .because("About 150 MB once they are all there, and almost three hours of 100 responses/s.");
+    pub(crate) const STORED_ID_MAX_AGE: Key = Key::new(
+        "stored_id_max_age",
+        Form::Duration(SECOND, YEAR),
+        Preset::Duration(MONTH),
+        "Time for which the engine of a stored object is remembered.",
+    )
+    .because("OpenAI keeps responses for 30 days, and clients are written for that.");
     pub(crate) const TABLE: Table = Table {
         name: "proxy",
         heading: "[proxy]",
@@ -409,6 +427,8 @@ pub(super) mod proxy {
             &CLIENT_STALL_TIMEOUT,
             &MIN_DOWNLOAD_BYTES_PER_S,
             &ENGINE_IDLE_TIMEOUT,
+            &MAX_STORED_IDS,
+            &STORED_ID_MAX_AGE,
         ],
     };
 }

@@ -97,6 +97,7 @@ fn write_proxy(proxy: &ProxyConfig, out: &mut String) -> Result {
         ("max_in_flight_per_engine", proxy.max_in_flight_per_engine),
         ("max_idle_per_engine", proxy.max_idle_per_engine),
         ("max_attempts", proxy.max_attempts),
+        ("max_stored_ids", proxy.max_stored_ids),
     ] {
         writeln!(out, "{key} = {size}")?;
     }
@@ -109,6 +110,7 @@ fn write_proxy(proxy: &ProxyConfig, out: &mut String) -> Result {
         ("body_gap_timeout", proxy.body_gap_timeout),
         ("client_stall_timeout", proxy.client_stall_timeout),
         ("engine_idle_timeout", proxy.engine_idle_timeout),
+        ("stored_id_max_age", proxy.stored_id_max_age),
     ] {
         writeln!(out, "{key} = {}", duration(time))?;
     }

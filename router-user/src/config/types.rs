@@ -46,6 +46,9 @@ pub struct ProxyConfig {
     /// 0 asks for no rate.
     pub min_download_bytes_per_s: u64,
     pub engine_idle_timeout: Duration,
+    /// Of all workers together; 0 remembers none.
+    pub max_stored_ids: usize,
+    pub stored_id_max_age: Duration,
 }
 
 /// `[admin]`: what operators and Prometheus talk to.

@@ -1,8 +1,9 @@
 //! The data plane: from a client's request to an engine's answer.
 //!
 //! Everything a request needs is read once from one immutable [`crate::publish::routes::Routes`].
-//! Workers share nothing else but counters that each writes alone. `http1`, `json`, `payload`,
-//! `form`, `route` and [`crate::policy`] decide without IO; `session` moves the bytes.
+//! Workers share counters that each writes alone, and, through `plane`, what they have learnt of
+//! engines and of stored objects. `http1`, `json`, `payload`, `form`, `route`, `stored` and
+//! [`crate::policy`] decide without IO; `session` moves the bytes.
 
 mod bodies;
 mod counter;
@@ -18,6 +19,7 @@ mod route;
 mod session;
 mod start;
 mod stats;
+mod stored;
 mod timers;
 mod upstream;
 mod worker;

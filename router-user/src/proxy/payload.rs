@@ -12,12 +12,12 @@ use crate::policy::affinity::{self, HEAD_BYTES, KeyBuilder, Source};
 
 /// Bytes of a model's name as the body spells it. Longer than any real name, and cheap to decode.
 pub(super) const MODEL_BYTES_MAX: usize = 4 << 10;
-/// Bytes of `user` and `prompt_cache_key` that make the affinity key: more than anybody uses, and
-/// cheap to hash.
+/// Bytes of `user` and `prompt_cache_key` that make the affinity key, and of an object's id: more
+/// than anybody uses, and cheap to hash.
 const ID_BYTES_MAX: usize = 4 << 10;
-/// Bytes of a key that is decoded where it has escapes: `prompt_cache_key`, the longest that is
+/// Bytes of a key that is decoded where it has escapes: `previous_response_id`, the longest that is
 /// looked for, with every letter written as `\uXXXX`.
-const ESCAPED_KEY_MAX: usize = 6 * 16;
+const ESCAPED_KEY_MAX: usize = 6 * 20;
 
 /// The values that matter of the top-level object. Of repeated keys the last counts, as with most
 /// parsers of the engines.
@@ -26,6 +26,15 @@ pub struct Payload<'a> {
     pub model: Option<Cow<'a, str>>,
     /// Affinity key, from the best source that the body has.
     pub affinity: Option<u64>,
+    /// The stored object that the body builds on.
+    pub builds_on: Option<Reference<'a>>,
+}
+
+/// An object that an engine holds, as a body names it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference<'a> {
+    pub field: &'static str,
+    pub id: Cow<'a, str>,
 }
 
 /// Scans a whole body at once.
@@ -50,6 +59,8 @@ pub struct Scan<'a> {
     cache_key: Option<&'a [u8]>,
     user: Option<&'a [u8]>,
     prompt: Option<&'a [u8]>,
+    /// The field that names a stored object, and its value as it stands.
+    builds_on: Option<(&'static str, &'a [u8])>,
 }
 
 #[derive(Debug)]
@@ -66,7 +77,7 @@ enum Phase<'a> {
 impl<'a> Scan<'a> {
     pub fn new(body: &'a [u8]) -> Self {
         let walker = Walker::new(body, b'{');
-        Self { walker, phase: Phase::Object, model: None, cache_key: None, user: None, prompt: None }
+        Self { walker, phase: Phase::Object, model: None, cache_key: None, user: None, prompt: None, builds_on: None }
     }
 
     /// Goes on for about `bytes` of the body; `None` while there is more to scan. Not to be called
@@ -111,6 +122,9 @@ impl<'a> Scan<'a> {
             b"prompt_cache_key" => self.cache_key = non_empty(value),
             b"user" => self.user = non_empty(value),
             b"messages" | b"prompt" | b"input" => self.prompt = Some(value),
+            b"previous_response_id" => self.builds_on = Some(("previous_response_id", value)),
+            b"conversation" => self.builds_on = Some(("conversation", value)),
+            b"input_file_id" => self.builds_on = Some(("input_file_id", value)),
             _ => {}
         }
         Ok(())
@@ -124,7 +138,22 @@ impl<'a> Scan<'a> {
             }
             Some((value, at)) => Some(text(value).ok_or(PayloadError { what: "model is not a string", at })?),
         };
-        Ok(Payload { model, affinity })
+        let builds_on = self.builds_on.and_then(|(field, value)| Some(Reference { field, id: object_id(value)? }));
+        Ok(Payload { model, affinity, builds_on })
+    }
+}
+
+/// The id of an object that is named by its id or, as conversations may be, by an object with its
+/// id. What is no id is the engine's to refuse.
+fn object_id(value: &[u8]) -> Option<Cow<'_, str>> {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        id: String,
+    }
+    match value.first()? {
+        _ if value.len() > ID_BYTES_MAX => None,
+        b'{' => serde_json::from_slice::<Named>(value).ok().map(|named| Cow::Owned(named.id)),
+        _ => text(non_empty(value)?),
     }
 }
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::engine_load::EngineLoads;
 use super::stats::{self, DataPlaneStats, WorkerStats};
+use super::stored::Holders;
 use crate::clock::Clock;
 use crate::model::EngineId;
 use crate::publish::routes::Routes;
@@ -27,6 +28,8 @@ pub struct DataPlane {
     pub(super) clock: Clock,
     /// The judgement of [`Self::judge_readiness`].
     readiness: OnceLock<Readiness>,
+    /// Locked only by requests on paths of stored objects, each time for about a microsecond.
+    pub(super) holders: Mutex<Holders>,
 }
 
 /// Why no request can be served now, where none can.
@@ -42,6 +45,7 @@ impl DataPlane {
             loads: EngineLoads::default(),
             clock: Clock::start(),
             readiness: OnceLock::new(),
+            holders: Mutex::default(),
         })
     }
 
@@ -86,7 +90,11 @@ impl DataPlane {
     /// worker.
     pub fn stats(&self) -> DataPlaneStats {
         let workers = self.workers.lock().clone();
-        stats::sum(&self.cluster, self.routes.load().as_deref(), &workers)
+        let (stored_ids, stored_ids_evicted) = {
+            let holders = self.holders.lock();
+            (holders.len() as u64, holders.evicted())
+        };
+        DataPlaneStats { stored_ids, stored_ids_evicted, ..stats::sum(&self.cluster, self.routes.load().as_deref(), &workers) }
     }
 
     /// Engines with connect failures: whether a worker holds the engine as out, and the failures

@@ -152,6 +152,45 @@ impl ErrorReply {
         }
     }
 
+    /// `param` is the field of the body that names the object; `None` where the path does.
+    pub(super) fn unknown_id(id: &str, param: Option<&'static str>) -> Self {
+        let message = format!(
+            "this load balancer does not know which engine holds {:?}: it was made before the load balancer started or through \
+             another one, or too long ago, or it was deleted",
+            echo(id)
+        );
+        Self { param, ..Self::new(404, "invalid_request_error", "unknown_id", Outcome::UnknownId, message) }
+    }
+
+    pub(super) fn holder_gone(id: &str, param: Option<&'static str>, engine: &str) -> Self {
+        let message = format!("{:?} was made by engine {engine:?}, which is no longer part of the fleet", echo(id));
+        Self { param, ..Self::new(404, "invalid_request_error", "holder_gone", Outcome::HolderGone, message) }
+    }
+
+    pub(super) fn holder_not_eligible(id: &str, param: Option<&'static str>, engine: &str, class: &str) -> Self {
+        let message = format!("{:?} is held by engine {engine:?}, which may not serve class {class:?} of this request", echo(id));
+        Self { param, ..Self::new(404, "invalid_request_error", "holder_not_eligible", Outcome::NoEligibleEngine, message) }
+    }
+
+    pub(super) fn holder_full(engine: &str) -> Self {
+        let message = format!("engine {engine:?}, which alone holds what the request builds on, has as many requests as it may");
+        Self { message, ..Self::engines_full() }
+    }
+
+    pub(super) fn holder_unavailable(engine: &str) -> Self {
+        let message = format!("engine {engine:?}, which alone holds what the request builds on, could not take the request");
+        Self { message, code: "holder_unavailable", ..Self::engines_unavailable(1) }
+    }
+
+    pub(super) fn list_over_engines(path: &str, engines: usize) -> Self {
+        let message = format!(
+            "each of {engines} engines has a list of its own at {:?}; name one engine by x-ilb-class or x-ilb-require, or ask for \
+             each object by its id",
+            echo(path)
+        );
+        Self::invalid(400, "list_over_engines", message)
+    }
+
     pub(super) fn class_not_found(class: &str, model: &str) -> Self {
         Self {
             param: Some("x-ilb-class"),

@@ -9,7 +9,7 @@ use super::http1::request::{Method, Request};
 use super::payload::{self, Payload, PayloadError};
 use super::plane::DataPlane;
 use super::reply::ErrorReply;
-use crate::model::ClassId;
+use crate::model::{ClassId, EngineId};
 use crate::publish::routes::Routes;
 
 /// The class that serves a request, and the key that decides which of its engines does.
@@ -18,6 +18,10 @@ pub(super) struct RoutingKey {
     pub(super) class: ClassId,
     /// From the best source that the request has.
     pub(super) affinity: Option<u64>,
+    /// The one engine that holds what the request is about or builds on.
+    pub(super) holder: Option<EngineId>,
+    /// The request asks for work. One that looks at a stored object is not demand.
+    pub(super) is_demand: bool,
 }
 
 /// An answer that is made here: content type and body.
@@ -126,13 +130,16 @@ impl<'a> BodyScan<'a> {
     }
 }
 
-/// Settles class and affinity of a request that goes to an engine.
+/// Settles class and affinity of a request that goes to an engine. `home` is the class of the
+/// stored object that the request names; it stands in for what the request does not say.
 pub(super) fn routing_key(
     request: &Request,
     path: &str,
     facts: BodyFacts<'_>,
     routes: &Routes,
+    home: Option<ClassId>,
 ) -> Result<RoutingKey, ErrorReply> {
+    let key = |class, affinity| RoutingKey { class, affinity, holder: None, is_demand: true };
     let is_encoded = matches!(facts, BodyFacts::Encoded);
     let payload = match facts {
         BodyFacts::Json(Ok(payload)) => payload,
@@ -141,13 +148,16 @@ pub(super) fn routing_key(
         }
         // Something else than JSON, or nothing.
         BodyFacts::Json(Err(_)) | BodyFacts::Form(FormModel::None) | BodyFacts::Encoded => Payload::default(),
-        BodyFacts::Form(FormModel::One(model)) => Payload { model: Some(Cow::Borrowed(model)), affinity: None },
+        BodyFacts::Form(FormModel::One(model)) => Payload { model: Some(Cow::Borrowed(model)), ..Payload::default() },
         BodyFacts::Form(FormModel::Unclear) => return Err(ErrorReply::unclear_model()),
     };
+    let affinity = request.session.or(payload.affinity);
     let models;
-    let model = match payload.model.as_deref() {
-        Some(model) => model,
-        None => {
+    let model = match (payload.model.as_deref().or_else(|| model_of_named_class(request, routes)), home) {
+        (Some(model), _) => model,
+        (None, Some(home)) if request.class.is_none() && request.require.is_none() => return Ok(key(home, affinity)),
+        (None, Some(home)) => &routes.snapshot.classes[home.index()].model,
+        (None, None) => {
             models = routes.models();
             match models.as_slice() {
                 [model] => model,
@@ -159,7 +169,14 @@ pub(super) fn routing_key(
     };
     let classes = routes.classes_of(model).ok_or_else(|| ErrorReply::model_not_found(model))?;
     let class = class(request, model, classes, routes)?;
-    Ok(RoutingKey { class, affinity: request.session.or(payload.affinity) })
+    Ok(key(class, affinity))
+}
+
+/// The model of the class that a request names. It says which model is meant where the body cannot,
+/// as when a file is sent.
+fn model_of_named_class<'r>(request: &Request, routes: &'r Routes) -> Option<&'r str> {
+    let name = request.class.as_ref()?;
+    routes.snapshot.classes.iter().find(|class| class.name == *name).map(|class| &*class.model)
 }
 
 /// The class of a known model: the named one, else the first with every tag that is asked for.
@@ -196,9 +213,4 @@ pub(super) fn no_eligible_engine(class: ClassId, routes: &Routes) -> ErrorReply 
     let class = &routes.snapshot.classes[class.index()];
     let tags: Vec<String> = class.require.iter().map(|(key, value)| format!("{key}={value}")).collect();
     ErrorReply::no_eligible_engine(&tags.join(", "), None, &class.model)
-}
-
-/// Whether an engine keeps the result of a request, so that the request must not be sent twice.
-pub(super) fn is_stateful(path: &str) -> bool {
-    ["/v1/files", "/v1/batches", "/v1/uploads", "/v1/fine_tuning", "/v1/vector_stores"].iter().any(|p| path.starts_with(p))
 }

@@ -43,6 +43,10 @@ names!(
         /// The client did not send its request in time.
         ClientTimeout = "client_timeout",
         ModelNotFound = "model_not_found",
+        /// Nobody knows which engine holds the object that the request names.
+        UnknownId = "unknown_id",
+        /// The engine that made the object is no longer part of the fleet.
+        HolderGone = "holder_gone",
         NoEligibleEngine = "no_eligible_engine",
         ShedPlanned = "shed_planned",
         /// Every engine tried failed before it answered.
@@ -226,6 +230,10 @@ pub struct DataPlaneStats {
     pub retries: BTreeMap<&'static str, u64>,
     /// Retries that would have been right, but were above the budget.
     pub retries_denied: u64,
+    /// Stored objects whose engine is known.
+    pub stored_ids: u64,
+    /// Ids of stored objects that were forgotten because there were too many.
+    pub stored_ids_evicted: u64,
     pub classes: Vec<ClassStats>,
     pub engines: Vec<EngineStats>,
 }

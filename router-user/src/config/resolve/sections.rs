@@ -82,6 +82,8 @@ pub(in crate::config) fn proxy(section: &Section<'_>, reader: &Reader<'_>) -> Pr
         client_stall_timeout: CLIENT_STALL_TIMEOUT.duration(section),
         min_download_bytes_per_s: MIN_DOWNLOAD_BYTES_PER_S.whole(section),
         engine_idle_timeout: ENGINE_IDLE_TIMEOUT.duration(section),
+        max_stored_ids: MAX_STORED_IDS.size(section),
+        stored_id_max_age: STORED_ID_MAX_AGE.duration(section),
     };
     section.refuse_unknown(&TABLE);
     config

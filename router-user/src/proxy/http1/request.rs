@@ -17,6 +17,7 @@ pub enum Method {
     Get,
     Head,
     Post,
+    Delete,
     Other,
 }
 
@@ -130,6 +131,7 @@ impl Request {
             "GET" => Method::Get,
             "HEAD" => Method::Head,
             "POST" => Method::Post,
+            "DELETE" => Method::Delete,
             // A tunnel and an echo: neither has a place in front of engines.
             "CONNECT" | "TRACE" => return Err(HeadError::Method),
             _ => Method::Other,

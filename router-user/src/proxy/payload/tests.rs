@@ -141,6 +141,27 @@ fn affinity_prefers_cache_key_then_user_then_the_head_of_the_prompt() {
     assert_eq!(key(r#"{"messages":[]}"#), None);
 }
 
+#[test]
+fn the_stored_object_that_a_body_builds_on() {
+    let named = |body: &str| scan(body.as_bytes()).unwrap().builds_on.map(|r| (r.field, r.id.into_owned()));
+    for (body, expected) in [
+        (r#"{"model":"m","previous_response_id":"resp_1","input":"x"}"#, Some(("previous_response_id", "resp_1"))),
+        (r#"{"previous_response_\u0069d":"resp_\u0031"}"#, Some(("previous_response_id", "resp_1"))),
+        (r#"{"input_file_id":"file-1","endpoint":"/v1/chat/completions"}"#, Some(("input_file_id", "file-1"))),
+        (r#"{"conversation":"conv_1"}"#, Some(("conversation", "conv_1"))),
+        (r#"{"conversation":{"id":"conv_1"}}"#, Some(("conversation", "conv_1"))),
+        (r#"{"conversation":{"name":"conv_1"}}"#, None),
+        (r#"{"previous_response_id":null}"#, None),
+        (r#"{"previous_response_id":""}"#, None),
+        (r#"{"previous_response_id":7}"#, None),
+        (r#"{"metadata":{"previous_response_id":"resp_1"}}"#, None),
+    ] {
+        assert_eq!(named(body), expected.map(|(field, id)| (field, id.to_owned())), "{body}");
+    }
+    let long = |bytes: usize| named(&format!(r#"{{"conversation":"{}"}}"#, "c".repeat(bytes - 2))).is_some();
+    assert!(long(ID_BYTES_MAX) && !long(ID_BYTES_MAX + 1));
+}
+
 proptest! {
     #[test]
     fn whatever_serde_reads_as_an_object_is_read_alike(

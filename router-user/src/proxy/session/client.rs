@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::body::{JOIN_MAX, NoBody};
+use super::stored;
 use crate::io::{Connection, Stream};
 use crate::proxy::bodies::BodyRoom;
 use crate::proxy::http1::head::{self, Length};
@@ -16,6 +17,7 @@ use crate::proxy::http1::target::decoded_path;
 use crate::proxy::reply::{Api, ErrorReply, Reply};
 use crate::proxy::route::{self, BodyScan};
 use crate::proxy::stats::Outcome;
+use crate::proxy::stored::{AnswerWatch, StoredPath};
 use crate::proxy::timers::Deadline;
 use crate::proxy::worker::{Place, Worker};
 use crate::telemetry::limited;
@@ -56,6 +58,8 @@ pub(super) struct Session<'w, S: Stream> {
     pub(super) out: Vec<u8>,
     /// This connection's share of the room for all bodies.
     pub(super) room: BodyRoom,
+    /// Looks for ids in the answer to the request at hand, where it may have some.
+    pub(super) stored: Option<AnswerWatch>,
 }
 
 /// Serves a client connection to its end.
@@ -73,7 +77,7 @@ pub(in crate::proxy) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: T
     // own.
     let client_ip = address.to_canonical().to_string();
     let (wire, body, out) = (Vec::new(), Vec::new(), Vec::new());
-    let mut session = Session { worker, client, place, client_ip, deadline, wire, body, out, room };
+    let mut session = Session { worker, client, place, client_ip, deadline, wire, body, out, room, stored: None };
     loop {
         match session.request().await {
             AfterExchange::Again => session.tidy(),
@@ -139,11 +143,13 @@ impl<S: Stream> Session<'_, S> {
                 None => tokio::task::yield_now().await,
             }
         };
-        let key = match route::routing_key(&request, path, facts, &routes.routes) {
+        let stored = StoredPath::of(path);
+        let key = match stored::route(worker, &request, path, stored, facts, &routes.routes) {
             Ok(key) => key,
             Err(problem) => return self.refuse(problem, Some(&request), body.held).await,
         };
-        let is_stateful = route::is_stateful(path);
+        self.stored = stored.and_then(|stored| stored::watch(worker, stored, request.method, key.class, &routes.routes));
+        let is_stateful = stored.is_some_and(|stored| stored.keeps_result(request.method));
         request::finish(&mut self.wire, request.length, payload.len());
         if payload.len() <= JOIN_MAX {
             self.wire.extend_from_slice(payload);

@@ -37,7 +37,7 @@ impl<S: Stream> Session<'_, S> {
         let config = &worker.config;
         // Refused requests are demand too; but a request that comes back because it was refused
         // would be counted twice.
-        if !request.is_repeated {
+        if key.is_demand && !request.is_repeated {
             routes.count_arrival(key.class);
         }
         worker.budget.borrow_mut().earn(worker.timers.coarse());
@@ -48,7 +48,7 @@ impl<S: Stream> Session<'_, S> {
             let problem = route::no_eligible_engine(key.class, &routes.routes);
             return self.refuse(problem, Some(request), body.held).await;
         }
-        if routes.is_shed(key.class, affinity_key, worker.timers.coarse(), config.max_in_flight_per_engine) {
+        if key.is_demand && routes.is_shed(key.class, affinity_key, worker.timers.coarse(), config.max_in_flight_per_engine) {
             return self.refuse(ErrorReply::shed_planned(), Some(request), body.held).await;
         }
         let mut tried: Vec<EngineId> = Vec::new();
@@ -56,8 +56,8 @@ impl<S: Stream> Session<'_, S> {
         loop {
             let now = worker.timers.coarse();
             let choice = pick(
-                route.table.ranks(slot),
-                || full_rank(&route.candidates, slot),
+                if key.holder.is_none() { route.table.ranks(slot) } else { &[] },
+                || key.holder.map_or_else(|| full_rank(&route.candidates, slot), |holder| vec![holder]),
                 &tried,
                 |engine| routes.engine(engine).availability(now, config.max_in_flight_per_engine),
             );
@@ -65,23 +65,17 @@ impl<S: Stream> Session<'_, S> {
                 Pick::Engine(engine) if tried.len() < config.max_attempts.max(1) && self.may_retry(failure, is_stateful) => {
                     engine
                 }
-                Pick::Full if tried.is_empty() => return self.refuse(ErrorReply::engines_full(), Some(request), body.held).await,
-                _ => {
-                    let problem = match (failure, tried.last()) {
-                        (Some(Failure::Unanswered(Unanswered::Malformed(error))), Some(&last)) => {
-                            ErrorReply::bad_response(&routes.engine(last).name, error)
-                        }
-                        _ => ErrorReply::engines_unavailable(tried.len()),
-                    };
-                    return self.refuse(problem, Some(request), body.held).await;
-                }
+                Pick::Full if tried.is_empty() => return self.refuse(full(key, routes), Some(request), body.held).await,
+                _ => return self.refuse(exhausted(failure, &tried, key, routes), Some(request), body.held).await,
             };
             let engine = routes.engine(id);
             let _in_flight = engine.begin(now);
             routes.count_pick(key.class, id);
             match (Attempt { session: self, engine, request, body, is_stateful }).run().await {
                 Ok(answer) => {
-                    routes.note_answer(key.class, id, &worker.timers, answer.sent_at, &answer.head.response);
+                    if key.is_demand {
+                        routes.note_answer(key.class, id, &worker.timers, answer.sent_at, &answer.head.response);
+                    }
                     return Forward::new(self, engine, request, body, answer).run().await;
                 }
                 Err(Failure::ClientGone) => {
@@ -114,5 +108,21 @@ impl<S: Stream> Session<'_, S> {
         }
         worker.stats.retried(retry);
         true
+    }
+}
+
+/// The refusal of a request for which every engine is full.
+fn full<S: Stream>(key: RoutingKey, routes: &WorkerRoutes<S>) -> ErrorReply {
+    key.holder.map_or_else(ErrorReply::engines_full, |holder| ErrorReply::holder_full(&routes.engine(holder).name))
+}
+
+/// The refusal of a request that has no engine left.
+fn exhausted<S: Stream>(failure: Option<Failure>, tried: &[EngineId], key: RoutingKey, routes: &WorkerRoutes<S>) -> ErrorReply {
+    match (failure, tried.last(), key.holder) {
+        (Some(Failure::Unanswered(Unanswered::Malformed(error))), Some(&last), _) => {
+            ErrorReply::bad_response(&routes.engine(last).name, error)
+        }
+        (_, _, Some(holder)) => ErrorReply::holder_unavailable(&routes.engine(holder).name),
+        _ => ErrorReply::engines_unavailable(tried.len()),
     }
 }

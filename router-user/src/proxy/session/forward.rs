@@ -9,6 +9,7 @@ use super::client::{AfterExchange, Session};
 use super::forwarder::{BodyForwarder, Broken, Step};
 use super::interrupt::{Interrupted, until};
 use super::reader_watch::ReaderWatch;
+use super::stored;
 use crate::io::{Connection, Stream};
 use crate::proxy::histogram::EventGaps;
 use crate::proxy::http1::events::EventCounter;
@@ -16,6 +17,7 @@ use crate::proxy::http1::request::Request;
 use crate::proxy::http1::response::Response;
 use crate::proxy::reply::error_event;
 use crate::proxy::stats::Outcome;
+use crate::proxy::stored::Form;
 use crate::proxy::upstream::Engine;
 
 /// An answer that is being passed on. Its head and the first step's bytes are in the session's
@@ -126,6 +128,9 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
 
     /// Sends the step to the client, and more of the request to the engine.
     async fn send(&mut self) -> Result<(), Outcome> {
+        if self.session.stored.is_some() {
+            self.note_stored();
+        }
         let Self { session, upstream, upload, step, body, reader, .. } = self;
         let Session { client, deadline, out, wire, body: own, worker, .. } = &mut **session;
         let mut raw = step.raw;
@@ -148,6 +153,16 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
             Ok(Err(_)) | Err(Interrupted::ClientGone) => Err(Outcome::ClientGone),
             Err(Interrupted::Late) => Err(Outcome::ClientStalled),
         }
+    }
+
+    /// Notes the ids of stored objects before the client can use them.
+    fn note_stored(&mut self) {
+        let Self { session, upstream, step, engine, response, forwarder, .. } = self;
+        let Session { stored: Some(watch), out, worker, .. } = &mut **session else { return };
+        let form =
+            Form { status: response.status, is_event_stream: response.is_event_stream, is_chunked: forwarder.is_chunked() };
+        let seen = watch.look([out, &upstream.input()[..step.raw], step.tail], form);
+        stored::note(worker, seen, &engine.name, &watch.class);
     }
 
     /// Waits for more of the answer, and sends more of the request.

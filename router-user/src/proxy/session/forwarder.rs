@@ -122,6 +122,11 @@ impl BodyForwarder {
         true
     }
 
+    /// Whether the client gets chunks.
+    pub(super) fn is_chunked(&self) -> bool {
+        matches!(self, Self::Chunked(_) | Self::IntoChunks)
+    }
+
     /// Whether a regular end of the connection would look like the end of the body.
     pub(super) fn ends_with_connection(&self) -> bool {
         matches!(self, Self::Unchunked(_) | Self::UntilClose)

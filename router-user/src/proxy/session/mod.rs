@@ -5,7 +5,8 @@
 //! request, and `opening` reads what comes back until there is something to pass on, which in a
 //! stream `first_content` tells; `forward`
 //! passes the answer on, by the framing of `forwarder`. `interrupt` ends waits when the client
-//! leaves or a deadline passes, and `reader_watch` tells clients that do not read.
+//! leaves or a deadline passes, and `reader_watch` tells clients that do not read. `stored` sends
+//! requests to the engines that hold what they name.
 
 mod attempt;
 mod body;
@@ -18,3 +19,4 @@ mod interrupt;
 mod opening;
 mod reader_watch;
 mod receive;
+mod stored;

@@ -10,6 +10,7 @@ mod payloads;
 mod routing;
 mod shedding;
 mod slow_clients;
+mod stored;
 mod streaming;
 mod targets;
 mod uploads;
