@@ -23,6 +23,7 @@
 //! ARCHITECTURE.md has the life of a request, the life of a plan, and the invariants.
 
 pub mod admin;
+pub mod backoff;
 pub mod clock;
 pub mod config;
 pub mod control;
@@ -31,6 +32,7 @@ pub mod fit;
 pub mod io;
 pub mod kernel;
 pub mod model;
+pub mod numeric;
 pub mod plan;
 pub mod policy;
 pub mod probe;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use router_user::numeric;
 use serde::Serialize;
 
 use super::Args;
@@ -107,7 +108,7 @@ fn against_baseline(samples: &[(Rival, Vec<Sample>)]) -> Vec<Ratio> {
         let (new, old) = (of(kind, false)?, of(kind, true)?);
         let pairs: Vec<(&Sample, &Sample)> = new.1.iter().zip(&old.1).collect();
         let figure = |value: fn(&Sample) -> Option<f64>| {
-            middle(pairs.iter().filter_map(|(new, old)| Some(value(new)? / value(old)?)).collect())
+            numeric::median(pairs.iter().filter_map(|(new, old)| Some(value(new)? / value(old)?)))
         };
         Some(Ratio {
             name: kind.to_string(),
@@ -221,18 +222,7 @@ fn show(value: Option<f64>, digits: usize) -> String {
 
 /// Median over the samples that have a value.
 fn median(samples: &[Sample], value: fn(&Sample) -> Option<f64>) -> Option<f64> {
-    middle(samples.iter().filter_map(value).collect())
-}
-
-/// Median; the mean of the middle two when their number is even.
-fn middle(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
+    numeric::median(samples.iter().filter_map(value))
 }
 
 #[cfg(test)]

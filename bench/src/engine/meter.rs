@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use router_user::numeric::decay;
 use tokio::time::Instant;
 
 /// Exponentially weighted arrival rate.
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 /// for the time before the first arrival, which would otherwise count as idle.
 #[derive(Clone, Debug)]
 pub(super) struct LoadMeter {
-    window_s: f64,
+    window: Duration,
     rate: f64,
     last: Option<Instant>,
     first: Option<Instant>,
@@ -22,26 +23,26 @@ const MIN_AGE_FRAC: f64 = 0.25;
 
 impl LoadMeter {
     pub(super) fn new(window: Duration) -> Self {
-        Self { window_s: window.as_secs_f64(), rate: 0.0, last: None, first: None }
+        Self { window, rate: 0.0, last: None, first: None }
     }
 
     /// Counts one arrival at `now`.
     pub(super) fn record(&mut self, now: Instant) {
-        self.rate = self.decayed(now) + 1.0 / self.window_s;
+        self.rate = self.decayed(now) + 1.0 / self.window.as_secs_f64();
         self.last = Some(now);
         self.first.get_or_insert(now);
     }
 
     /// Arrivals per second before `now`.
     pub(super) fn rate_rps(&self, now: Instant) -> f64 {
-        let age_s = self.first.map_or(0.0, |first| now.saturating_duration_since(first).as_secs_f64());
-        let seen_frac = 1.0 - (-(age_s / self.window_s).max(MIN_AGE_FRAC)).exp();
+        let age = self.first.map_or(Duration::ZERO, |first| now.saturating_duration_since(first));
+        let seen_frac = 1.0 - decay(age.max(self.window.mul_f64(MIN_AGE_FRAC)), self.window);
         self.decayed(now) / seen_frac
     }
 
     fn decayed(&self, now: Instant) -> f64 {
-        let idle_s = self.last.map_or(0.0, |last| now.saturating_duration_since(last).as_secs_f64());
-        self.rate * (-idle_s / self.window_s).exp()
+        let idle = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        self.rate * decay(idle, self.window)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::backoff::Backoff;
 use crate::dataplane::role::DataRole;
 use crate::dataplane::source::Source;
 use crate::model::Fleet;
@@ -59,7 +60,7 @@ pub fn first_snapshot(fleet: &Fleet, store: &DirStore, cluster: &str) -> Result<
 /// After a failure the source is asked again with growing pauses; the snapshot in use keeps serving
 /// meanwhile.
 pub async fn follow(role: Arc<DataRole>, source: Source) {
-    let mut backoff = BACKOFF_FIRST;
+    let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MOST);
     loop {
         match source.newer_than(role.held()).await {
             Ok(newer) => {
@@ -67,7 +68,7 @@ pub async fn follow(role: Arc<DataRole>, source: Source) {
                     role.renew_contact();
                 }
                 role.controller_answers();
-                backoff = BACKOFF_FIRST;
+                backoff.reset();
                 let Some(snapshot) = newer else { continue };
                 let Some(snapshot) = addressed(&role, &source, snapshot).await else { continue };
                 if let Err(error) = apply(&role, snapshot).await {
@@ -77,8 +78,7 @@ pub async fn follow(role: Arc<DataRole>, source: Source) {
             }
             Err(error) => {
                 role.controller_fails(error.to_string());
-                tokio::time::sleep(backoff).await;
-                backoff = (backoff * 2).min(BACKOFF_MOST);
+                tokio::time::sleep(backoff.pause()).await;
             }
         }
     }

@@ -7,10 +7,11 @@ use super::report::{self, COVERAGE_MIN_FRAC, CurveReport, Refusal, Report, WINDO
 use super::types::{BANDS, Capacity, CapacitySource, Quantity, four_digits};
 use super::units;
 use crate::fit::input::samples::{Dropped, Samples, Window, saturated, sort_out};
-use crate::fit::regression::convex::{Basis, Mean, Point, floor, mean, median};
+use crate::fit::regression::convex::{Basis, Mean, Point, floor, mean};
 use crate::fit::regression::prior::Prior;
 use crate::fit::regression::quantile::{QuantileError, quantile};
 use crate::model::{Curve, Profile};
+use crate::numeric::median;
 
 /// Parts of the windows, interleaved in order of load. Each part is held out in turn where the file
 /// spans less than two days: five leave four fifths to fit on.
@@ -170,8 +171,8 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 /// The capacity that saturated windows show: the rate at which they served.
 fn saturation(windows: &[Window]) -> Option<Capacity> {
     let full = windows.iter().zip(saturated(windows)).filter(|(window, is_saturated)| *is_saturated && window.load_rps > 0.0);
-    let rps = median(full.filter_map(|(window, _)| window.served_rps).collect());
-    (rps > 0.0).then(|| Capacity { rps: four_digits(rps, f64::floor), source: CapacitySource::Saturation })
+    let rps = median(full.filter_map(|(window, _)| window.served_rps)).filter(|rps| *rps > 0.0);
+    rps.map(|rps| Capacity { rps: four_digits(rps, f64::floor), source: CapacitySource::Saturation })
 }
 
 fn points(windows: &[&Window], quantity: Quantity) -> Vec<Point> {

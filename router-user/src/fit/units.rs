@@ -14,7 +14,7 @@
 
 use super::report::Refusal;
 use crate::fit::input::samples::{Window, falls_short};
-use crate::fit::regression::convex::median;
+use crate::numeric::median;
 
 /// Factor between `e2e_ms` and its parts, in the middle window. Both come from the same requests;
 /// what is left for noise are requests that begin in one window and end in the next.
@@ -74,13 +74,11 @@ pub(super) fn check(windows: &[&Window]) -> Result<(), Refusal> {
 fn contradiction(windows: &[&Window], units: Units) -> Option<String> {
     let converted: Vec<Window> = windows.iter().map(|w| convert(w, units)).collect();
     let windows = &converted[..];
-    let of = |read: fn(&Window) -> Option<f64>| windows.iter().filter_map(read).filter(|r| r.is_finite()).collect::<Vec<_>>();
+    let of = |read: fn(&Window) -> Option<f64>| windows.iter().filter_map(read).filter(|r| r.is_finite());
     let outside = |ratio: f64, factor: f64| !(1.0 / factor..=factor).contains(&ratio);
 
-    let parts = of(|w| Some(w.parts_ms()? / w.e2e_ms?));
-    let has_parts = !parts.is_empty();
-    let ratio = median(parts);
-    if has_parts && outside(ratio, PARTS_FACTOR) {
+    let parts = median(of(|w| Some(w.parts_ms()? / w.e2e_ms?)));
+    if let Some(ratio) = parts.filter(|&ratio| outside(ratio, PARTS_FACTOR)) {
         return Some(format!(
             "ttft_ms + (output_tokens - 1) x tbot_ms is {} of e2e_ms in the middle window, wanted {:.0} to {:.0} %",
             percent(ratio),
@@ -88,10 +86,8 @@ fn contradiction(windows: &[&Window], units: Units) -> Option<String> {
             100.0 * PARTS_FACTOR
         ));
     }
-    let firsts = of(|w| (w.tbot_ms > 0.0 && w.ttft_ms > 0.0).then(|| w.ttft_ms / w.tbot_ms));
-    let has_firsts = !firsts.is_empty();
-    let ratio = median(firsts);
-    if has_firsts && ratio < TTFT_PER_TBOT_MIN {
+    let firsts = median(of(|w| (w.tbot_ms > 0.0 && w.ttft_ms > 0.0).then(|| w.ttft_ms / w.tbot_ms)));
+    if let Some(ratio) = firsts.filter(|&ratio| ratio < TTFT_PER_TBOT_MIN) {
         return Some(format!(
             "ttft_ms is {} of tbot_ms in the middle window, though a first token takes as long as any other at least",
             percent(ratio)
@@ -102,7 +98,7 @@ fn contradiction(windows: &[&Window], units: Units) -> Option<String> {
         return Some(format!("served_rps is {} of load_rps over all windows", percent(served / load)));
     }
     let (gauges, law) = sum(windows, |w| w.little().map(|law| (w.gauges, law)));
-    let factor = if has_parts { GAUGES_FACTOR_CONFIRMED } else { GAUGES_FACTOR };
+    let factor = if parts.is_some() { GAUGES_FACTOR_CONFIRMED } else { GAUGES_FACTOR };
     if law > 0.0 && outside(gauges / law, factor) {
         return Some(format!(
             "running + waiting is {} of load_rps x the time in the engine (Little's law) over all windows, wanted {:.0} to {:.0} %",

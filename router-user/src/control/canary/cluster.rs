@@ -6,11 +6,13 @@
 //! latency may not have become dearer, against what it was before, by much more than the plan said
 //! it would.
 
+use std::f64::consts::LN_2;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::model::{ClusterId, Fleet};
+use crate::numeric::decay;
 use crate::plan::decide::gate;
 use crate::plan::verify;
 use crate::plan::{Inputs, RouteWeights, evaluate};
@@ -127,7 +129,7 @@ impl CanaryCluster {
             Some(_) => {}
             None => {
                 let window = Duration::from_millis(report.window_ms);
-                self.met.fade(0.5_f64.powf(window.as_secs_f64() / HALF_LIFE.as_secs_f64()));
+                self.met.fade(decay(window, HALF_LIFE.div_f64(LN_2)));
                 self.met.add(met);
             }
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use crate::backoff::Backoff;
 use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
 use crate::control::canary::Canary;
@@ -343,11 +344,11 @@ fn watch_engines(config: &Config) -> (mpsc::Receiver<Probe>, mpsc::Receiver<Scra
 
 /// Hands on the reports that come by way of etcd, for as long as the controller runs.
 async fn take_reports(mut reports: Reports, commands: mpsc::Sender<Command>) {
-    let mut backoff = BACKOFF_FIRST;
+    let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MOST);
     loop {
         match reports.next().await {
             Ok(fresh) => {
-                backoff = BACKOFF_FIRST;
+                backoff.reset();
                 for report in fresh {
                     let (done, answer) = oneshot::channel();
                     if commands.send(Command::Report(report, done)).await.is_err() {
@@ -360,8 +361,7 @@ async fn take_reports(mut reports: Reports, commands: mpsc::Sender<Command>) {
             }
             Err(error) => {
                 tracing::debug!(%error, "no demand reports from etcd");
-                tokio::time::sleep(backoff).await;
-                backoff = (backoff * 2).min(BACKOFF_MOST);
+                tokio::time::sleep(backoff.pause()).await;
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::numeric::decay;
 use crate::protocol::EngineReport;
 
 /// Time constant of the exponential decay of reported counts.
@@ -46,7 +47,7 @@ impl EngineOutcomes {
     }
 
     fn fade(&mut self, now: Duration) {
-        let left = (-now.saturating_sub(self.at).as_secs_f64() / TIME_CONSTANT.as_secs_f64()).exp();
+        let left = decay(now.saturating_sub(self.at), TIME_CONSTANT);
         for sum in [&mut self.attempts, &mut self.failures, &mut self.answers, &mut self.latency_ms] {
             *sum *= left;
         }

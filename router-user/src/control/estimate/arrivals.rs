@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::control::estimate::dispersion::Dispersion;
+use crate::numeric::decay;
 
 /// Time constants of the two exponential means: the fast one follows a step of demand within
 /// seconds, the slow one averages bursts out.
@@ -71,13 +72,13 @@ struct ClockCheck {
 impl Rate {
     fn take(&mut self, last_rps: f64, rate_rps: f64, window: Duration) {
         (self.low_rps, self.high_rps) = (last_rps.min(rate_rps), last_rps.max(rate_rps));
-        self.fast_rps += gain(window, FAST) * (rate_rps - self.fast_rps);
-        self.slow_rps += gain(window, SLOW) * (rate_rps - self.slow_rps);
+        self.fast_rps += (1.0 - decay(window, FAST)) * (rate_rps - self.fast_rps);
+        self.slow_rps += (1.0 - decay(window, SLOW)) * (rate_rps - self.slow_rps);
     }
 
     /// Adds the rate of another data plane, decayed over a time without reports from it.
     pub(crate) fn add(&mut self, other: Self, silence: Duration) {
-        let left = |of: Duration| 1.0 - gain(silence, of);
+        let left = |constant: Duration| decay(silence, constant);
         self.fast_rps += other.fast_rps * left(FAST);
         self.slow_rps += other.slow_rps * left(SLOW);
         if silence.is_zero() {
@@ -105,10 +106,6 @@ impl Rate {
     fn fast_deviation(rate_rps: f64, dispersion: f64) -> f64 {
         (dispersion * rate_rps / (2.0 * FAST.as_secs_f64())).sqrt()
     }
-}
-
-fn gain(time: Duration, constant: Duration) -> f64 {
-    1.0 - (-time.as_secs_f64() / constant.as_secs_f64()).exp()
 }
 
 impl Instance {
@@ -146,7 +143,7 @@ impl Instance {
             let last = std::mem::replace(&mut self.last_rps[class], believed);
             self.rates[class].take(last, believed, window);
         }
-        self.start_frac *= 1.0 - gain(window, FAST);
+        self.start_frac *= decay(window, FAST);
         let is_repeated = counts == self.counts && counts.iter().sum::<u64>() >= FROZEN_COUNT;
         if is_repeated {
             self.repeated = self.repeated.saturating_add(1);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::control::estimate::deadband::SteadyRtt;
 use crate::model::{ClusterId, EngineId, Fleet};
+use crate::numeric::lower_median;
 
 /// Longest plausible round trip, in ms: halfway round the world by satellite takes below a second.
 const RTT_MAX_MS: f64 = 10_000.0;
@@ -63,9 +64,11 @@ impl Distances {
                 continue;
             }
             known.instances.entry(instance.to_owned()).or_default().insert(engine, (now, ms));
-            let median = median(known.instances.values().filter_map(|measured| measured.get(&engine).map(|&(_, ms)| ms)));
+            // The lower median, since measurements err more often upwards.
+            let measured = known.instances.values().filter_map(|measured| measured.get(&engine).map(|&(_, ms)| ms));
+            let median_ms = lower_median(measured).unwrap_or(ms);
             let current = self.steady.rtt_ms()[cluster.index()][engine.index()];
-            if !SteadyRtt::has_left(current, median) {
+            if !SteadyRtt::has_left(current, median_ms) {
                 known.doubts.remove(&engine);
                 continue;
             }
@@ -73,7 +76,8 @@ impl Distances {
             *doubts += 1;
             if *doubts >= CONFIRMATIONS {
                 *doubts = 0;
-                let step = median.clamp((current / STEP_FACTOR).min(current - STEP_MS).max(0.0), current * STEP_FACTOR + STEP_MS);
+                let step =
+                    median_ms.clamp((current / STEP_FACTOR).min(current - STEP_MS).max(0.0), current * STEP_FACTOR + STEP_MS);
                 self.steady.observe_one(cluster.index(), engine.index(), step);
             }
         }
@@ -103,14 +107,6 @@ impl Distances {
         }
         details
     }
-}
-
-/// The median; of an even number of values the lower one, since measurements err more often
-/// upwards.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[(values.len() - 1) / 2]
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::backoff::Backoff;
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{Election, EtcdStore, Term};
@@ -41,7 +42,7 @@ pub(crate) async fn stand(
     published: watch::Receiver<Option<Arc<Snapshot>>>,
     lead: watch::Sender<Lead>,
 ) {
-    let mut backoff = BACKOFF_FIRST;
+    let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MOST);
     while !lead.is_closed() {
         // An etcd that has lost its data knows of no epoch. What this controller has made or
         // adopted is not all that may have been published in it.
@@ -67,15 +68,14 @@ pub(crate) async fn stand(
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(()) => backoff = BACKOFF_FIRST,
+            Ok(()) => backoff.reset(),
             Err(error) => {
                 let error = error.to_string();
                 if lead.borrow().error.is_none() {
                     tracing::warn!(error, "no election; asking again");
                 }
                 lead.send_replace(Lead { error: Some(error), ..Lead::default() });
-                tokio::time::sleep(backoff).await;
-                backoff = (backoff * 2).min(BACKOFF_MOST);
+                tokio::time::sleep(backoff.pause()).await;
             }
         }
     }

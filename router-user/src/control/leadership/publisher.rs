@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::backoff::Backoff;
 use crate::clock::unix_ms;
 use crate::config::Config;
 use crate::control::leadership::leader::{Lead, stand};
@@ -355,7 +356,7 @@ async fn behind(seen: &mut watch::Receiver<Generation>) -> Change {
 
 /// Follows what other leaders publish, for as long as somebody listens.
 async fn follow(store: EtcdStore, snapshots: watch::Receiver<Option<Arc<Snapshot>>>, others: mpsc::Sender<Arc<Snapshot>>) {
-    let (mut backoff, mut current) = (BACKOFF_FIRST, Held::default());
+    let (mut backoff, mut current) = (Backoff::new(BACKOFF_FIRST, BACKOFF_MOST), Held::default());
     loop {
         let published = snapshots.borrow().as_ref().map(|snapshot| Held::of(snapshot)).unwrap_or_default();
         if published.generation > current.generation {
@@ -363,7 +364,7 @@ async fn follow(store: EtcdStore, snapshots: watch::Receiver<Option<Arc<Snapshot
         }
         match store.newer_than(current.clone()).await {
             Ok(newer) => {
-                backoff = BACKOFF_FIRST;
+                backoff.reset();
                 let Some(snapshot) = newer else { continue };
                 current = Held::of(&snapshot);
                 if others.send(snapshot).await.is_err() {
@@ -372,8 +373,7 @@ async fn follow(store: EtcdStore, snapshots: watch::Receiver<Option<Arc<Snapshot
             }
             Err(error) => {
                 tracing::debug!(%error, "cannot follow etcd");
-                tokio::time::sleep(backoff).await;
-                backoff = (backoff * 2).min(BACKOFF_MOST);
+                tokio::time::sleep(backoff.pause()).await;
             }
         }
         if others.is_closed() {

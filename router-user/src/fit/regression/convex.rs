@@ -10,6 +10,7 @@
 
 use crate::fit::regression::nnls::{least_squares, nnls};
 use crate::model::Curve;
+use crate::numeric::median;
 
 /// Number of knots that a fit may use. The data usually ask for fewer than ten.
 const KNOTS: usize = 18;
@@ -262,7 +263,7 @@ pub(crate) fn mean(points: &[Point], basis: &Basis) -> Mean {
         power = variance_power(points, &means);
         let deviations: Vec<f64> =
             points.iter().zip(&means).map(|(p, mean)| (p.value - mean).abs() / mean.powf(power / 2.0)).collect();
-        let bound = HUBER_SIGMAS * 1.4826 * median(deviations.clone());
+        let bound = HUBER_SIGMAS * 1.4826 * median(deviations.iter().copied()).unwrap_or(0.0);
         scales = (means.iter().zip(&deviations))
             .map(|(mean, &deviation)| {
                 let huber = if bound > 0.0 && deviation > bound { (bound / deviation).sqrt() } else { 1.0 };
@@ -281,7 +282,7 @@ pub(crate) fn mean(points: &[Point], basis: &Basis) -> Mean {
 
 /// Smallest value that is not taken for zero when points are weighed.
 pub(crate) fn floor(points: &[Point]) -> f64 {
-    (1e-3 * median(points.iter().map(|p| p.value).collect())).max(1e-9)
+    (1e-3 * median(points.iter().map(|p| p.value)).unwrap_or(0.0)).max(1e-9)
 }
 
 /// Least squares with one more row for each function that pays for bending.
@@ -323,16 +324,6 @@ fn variance_power(points: &[Point], means: &[f64]) -> f64 {
     let logs = points.iter().zip(means).map(|(p, mean)| (((p.value - mean).powi(2)).max(1e-12 * mean * mean).ln(), mean.ln()));
     let (squares, means): (Vec<f64>, Vec<f64>) = logs.unzip();
     least_squares(vec![vec![1.0; means.len()], means], squares)[1].clamp(1.0, 2.0)
-}
-
-/// The middle value; 0 without values.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
-    }
 }
 
 #[cfg(test)]
