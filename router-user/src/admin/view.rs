@@ -1,4 +1,4 @@
-//! What a running ilb shows, as plain data; the JSON of `--json` is exactly this.
+//! The views of a running ilb, as plain data; `--json` prints exactly this JSON.
 
 use std::net::SocketAddr;
 
@@ -54,7 +54,8 @@ pub struct ProxyView {
     pub plan_share: f64,
 }
 
-/// What `ilb explain` asks a running ilb for: all, or only what is named.
+/// The request of `ilb explain` to a running ilb: everything, or only the named cluster, class and
+/// engine.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExplainQuery {
     pub cluster: Option<String>,
@@ -62,7 +63,7 @@ pub struct ExplainQuery {
     pub engine: Option<String>,
 }
 
-/// `ilb explain` without a file: the plan in force.
+/// `ilb explain` without a file: the current plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExplainView {
     pub generation: Generation,
@@ -180,7 +181,7 @@ pub struct SnapshotView {
     pub generation: Generation,
     pub is_current: bool,
     pub age_s: f64,
-    /// What follows is missing where the file is damaged.
+    /// The fields from here on are missing if the file is damaged.
     pub status: Option<Status>,
     pub objective_ms: Option<f64>,
     pub reason: Option<String>,

@@ -1,4 +1,4 @@
-//! The commands of `ilb`, one file per noun. `args` says what each command takes.
+//! The commands of `ilb`, one file per noun. `args` declares the arguments of each command.
 
 pub(crate) mod args;
 pub(crate) mod docs;

@@ -17,7 +17,7 @@ use super::print::print;
 use super::profile_args::ProfileRecord;
 use super::usage::UsageError;
 
-/// Time between two questions to the running ilb: it reads engines no more often than that.
+/// Time between two polls of the running ilb, which reads engines no more often.
 const POLL: Duration = Duration::from_millis(500);
 /// Polls within which a control plane that has just started must know its engines.
 const FIRST_POLLS: u32 = 20;

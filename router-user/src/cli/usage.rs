@@ -1,10 +1,10 @@
-//! Mistakes in what the user asked for.
+//! Mistakes in the arguments.
 
 use std::path::Path;
 
 use router_user::config::{Config, ConfigErrors};
 
-/// A mistake in what the user asked for; the process ends with exit code 2.
+/// A mistake in the arguments; the process ends with exit code 2.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UsageError {
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! One cycle of the control plane without its IO: plan, decide, write down. What the controller's
-//! tasks run, and the simulator too.
+//! One cycle of the control plane without its IO: plan, decide, write down. The controller and the
+//! simulator both run it.
 
 use std::panic::catch_unwind;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::StoreError;
 
-/// The optimiser, which remembers what has just moved, and what stands in for it.
+/// The optimiser, which remembers recent moves, and the greedy plan that replaces it when it fails.
 #[derive(Debug)]
 pub struct Planning {
     optimiser: Optimiser,
@@ -36,14 +36,14 @@ pub enum CycleError {
     Publish(StoreError),
 }
 
-/// What a cycle comes to.
+/// The result of a cycle.
 #[derive(Clone, Debug)]
 pub struct Conclusion {
     pub decision: Decision,
     /// The plan to be published, and its snapshot, still without a number, a time and failover
-    /// weights; `None` if what is held stays.
+    /// weights; `None` if the current weights stay.
     pub published: Option<(Plan, Snapshot)>,
-    /// Expected mean latency under what is then in force, in ms.
+    /// Expected mean latency under the weights after this decision, in ms.
     pub expected_ms: f64,
 }
 
@@ -66,8 +66,8 @@ impl Planning {
     }
 }
 
-/// What `weights` become when engines are lost; nothing if that fails, since weights are worth
-/// publishing without.
+/// The failover weights of `weights`; none if that fails, because a plan is worth publishing
+/// without them.
 pub fn failover_weights(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Failover> {
     catch_unwind(|| failovers(fleet, inputs, weights)).unwrap_or_else(|_| {
         tracing::error!("making failover weights panicked; publishing without");
@@ -75,7 +75,7 @@ pub fn failover_weights(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]
     })
 }
 
-/// What the loss of each region would mean; nothing if that fails.
+/// The shed demand after the loss of each region; empty if the check fails.
 pub(crate) fn lost_regions(fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
     catch_unwind(|| region_losses(fleet, inputs)).unwrap_or_else(|_| {
         tracing::error!("the check of lost regions panicked");
@@ -92,7 +92,7 @@ pub fn conclude(fleet: &Fleet, inputs: &Inputs, current: Option<&[RouteWeights]>
         let content = build::snapshot(fleet, &published, 0, 0, &decision.reason());
         (published.into_owned(), content)
     });
-    // Only legal weights stay.
+    // Only legal weights may stay.
     let current_ms = || current.and_then(Result::ok).map_or(0.0, |current| current.evaluation().mean_ms);
     let expected_ms = published.as_ref().map_or_else(current_ms, |(plan, _)| plan.latency_ms);
     Conclusion { decision, published, expected_ms }

@@ -1,9 +1,9 @@
-//! Weights that an operator has set by hand. They hold until they expire or are taken back, also
-//! across a restart of the controller.
+//! Weights that an operator has set by hand. They last until they expire or an operator removes
+//! them, also across a restart of the controller.
 //!
-//! A pin lasts for a time by the monotonic clock, whatever the wall clock does. Only from one
-//! process to the next does its end go by the wall clock, and then never for longer than was left
-//! of it.
+//! Within a process a pin's end is a time of the monotonic clock, so changes of the wall clock do
+//! not matter. From one process to the next its end is a time of the wall clock, but a pin never
+//! lasts longer than its remaining time.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::model::{ClassId, ClusterId, Fleet, Ineligible};
 use crate::plan::Pin;
 
-/// Farthest a sum of weights may be from 1: what typing decimals costs.
+/// Largest distance of a sum of weights from 1: the rounding error of typed decimals.
 const SUM_TOLERANCE: f64 = 0.001;
 
 /// Weights of one (cluster, class) as an operator writes them.
@@ -27,8 +27,8 @@ pub struct PinRequest {
     /// Engine name and weight; the weights sum to 1.
     #[serde(deserialize_with = "weights")]
     pub weights: Vec<(String, f64)>,
-    /// How long the pin lasts, in ms. Without it and the next field, it lasts until it is taken
-    /// back.
+    /// How long the pin lasts, in ms. Without it and the next field, it lasts until an operator
+    /// removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// When the pin ends, in ms since the Unix epoch. Where both are given, the earlier end counts.
@@ -45,7 +45,7 @@ pub(super) struct Moment {
     pub(super) unix_ms: u64,
 }
 
-/// A pin in force.
+/// An active pin.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HeldPin {
     /// Without its times.
@@ -119,7 +119,7 @@ impl Pins {
         Ok(pins)
     }
 
-    /// The pins that are left without those that match; `None` matches all.
+    /// The pins without those that match; `None` matches all.
     ///
     /// Errors: the fleet has no such cluster or class.
     pub(super) fn without(&self, cluster: Option<&str>, class: Option<&str>, fleet: &Fleet) -> Result<Vec<HeldPin>, PinError> {
@@ -133,7 +133,7 @@ impl Pins {
         self.pins.len()
     }
 
-    /// Pins in force `now`; those that have expired are forgotten.
+    /// The pins that are active `now`; expired ones are deleted.
     pub(super) fn active(&mut self, now: Duration, fleet: &Fleet) -> Vec<Pin> {
         self.pins.retain(|pin| pin.ends.is_none_or(|end| end > now));
         self.pins.iter().filter_map(|pin| resolve(&pin.request, fleet).ok()).collect()
@@ -187,7 +187,7 @@ pub(crate) fn time_left(ttl_ms: Option<u64>, expires_unix_ms: Option<u64>, unix_
     ttl_ms.into_iter().chain(until_end).min().map(Duration::from_millis)
 }
 
-/// Pins in the form they are kept in.
+/// Pins in their stored form.
 pub(super) fn to_json(pins: &[HeldPin], moment: Moment) -> Vec<u8> {
     let requests: Vec<PinRequest> = pins.iter().map(|pin| pin.to_request(moment)).collect();
     serde_json::to_vec_pretty(&requests).expect("pins have only strings and finite numbers")

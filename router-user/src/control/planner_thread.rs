@@ -33,17 +33,17 @@ pub(crate) struct PlannerThread {
     jobs: SyncSender<Job>,
 }
 
-/// What a plan is made from.
+/// The inputs of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanJob {
     pub(crate) inputs: Inputs,
-    /// The weights in force; routes may be missing where the fleet has changed.
+    /// The current weights; routes may be missing where the fleet has changed.
     pub(crate) current: Option<Vec<RouteWeights>>,
     /// What has changed in the fleet since the current weights were published.
     pub(crate) change: Option<String>,
 }
 
-/// A plan, and what it comes to beside the current weights.
+/// A plan, and the decision between it and the current weights.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     pub(crate) job: PlanJob,
@@ -70,8 +70,8 @@ impl PlannerThread {
         Ok(Self { jobs })
     }
 
-    /// Plans, and decides between the plan and the current weights. Where the optimiser fails, a
-    /// plan without it stands in.
+    /// Plans, and decides between the plan and the current weights. Where the optimiser fails, the
+    /// greedy plan replaces it.
     ///
     /// Errors: why there is no plan at all.
     pub(crate) async fn plan(&self, job: PlanJob) -> Result<Box<Planned>, CycleError> {
@@ -80,8 +80,8 @@ impl PlannerThread {
         answer.await.map_err(|_| CycleError::Planner)?
     }
 
-    /// What `weights` become when engines are lost; nothing if that fails, since weights are worth
-    /// publishing without.
+    /// The failover weights of `weights`; none if that fails, because a plan is worth publishing
+    /// without them.
     pub(crate) async fn failover_weights(&self, inputs: Inputs, weights: Vec<RouteWeights>) -> Vec<Failover> {
         let (done, answer) = oneshot::channel();
         if self.jobs.try_send(Job::Failover { inputs: Box::new(inputs), weights, done }).is_err() {
@@ -93,7 +93,7 @@ impl PlannerThread {
 
 fn work(config: &Config, mut plan: PlanFn, inbox: &Receiver<Job>) {
     while let Ok(job) = inbox.recv() {
-        // Whoever asked may have stopped waiting.
+        // The sender may have stopped waiting.
         match job {
             Job::Plan(job, done) => {
                 let _ = done.send(planned(&config.fleet, &mut plan, *job).map(Box::new));

@@ -1,4 +1,4 @@
-//! From a plan to a snapshot, and back to the weights a new plan is compared with. Pure.
+//! From a plan to a snapshot, and from a snapshot to the current weights of the next plan. Pure.
 
 use crate::model::Fleet;
 use crate::plan::decide::failover::Failover as PlannedFailover;
@@ -39,7 +39,7 @@ pub fn snapshot(fleet: &Fleet, plan: &Plan, generation: u64, published_unix_ms: 
     snapshot
 }
 
-/// Alternates as a snapshot carries them.
+/// Failover weights in the form of the snapshot.
 pub fn failovers(planned: &[PlannedFailover]) -> Vec<Failover> {
     let route = |route: &RouteWeights| FailoverRoute {
         cluster: route.cluster,
@@ -52,11 +52,11 @@ pub fn failovers(planned: &[PlannedFailover]) -> Vec<Failover> {
 }
 
 /// The weights of a published snapshot in the numbering of `fleet`, matched by the names of
-/// clusters, classes and engines. `None` where nothing of them is left.
+/// clusters, classes and engines. `None` if none of them is left.
 ///
-/// Engines that are gone, or may not serve the class any more, give their shares to the others of
-/// the route. A route without any such engine is left out, as are clusters and classes that the
-/// snapshot does not know: see [`changes`].
+/// If an engine has left the fleet or may not serve the class any more, the other engines of the
+/// route get its share. A route without another engine is left out, as are clusters and classes
+/// that the snapshot does not know: see [`changes`].
 pub fn current_weights(fleet: &Fleet, snapshot: &Snapshot) -> Option<Vec<RouteWeights>> {
     let clusters: Vec<_> = snapshot.clusters.iter().map(|cluster| fleet.cluster(&cluster.name)).collect();
     let classes: Vec<_> = snapshot.classes.iter().map(|class| fleet.class(&class.name)).collect();
@@ -83,11 +83,11 @@ pub fn current_weights(fleet: &Fleet, snapshot: &Snapshot) -> Option<Vec<RouteWe
     (!current.is_empty()).then_some(current)
 }
 
-/// Most names of a kind that a text about changes has room for.
+/// Largest number of names of one kind in a text about changes.
 const NAMES_MOST: usize = 3;
 
-/// What `fleet` differs in from the one that a snapshot describes, in words. `None` where data
-/// planes would learn nothing from another snapshot of the same weights.
+/// The differences between `fleet` and the fleet of a snapshot, in words. `None` if data planes
+/// need no new snapshot for the same weights.
 pub fn changes(fleet: &Fleet, snapshot: &Snapshot) -> Option<String> {
     let described = Snapshot::describe(fleet);
     let place = |e: &EngineEntry| (e.name.clone(), format!("{:?}", (&e.region, e.address, &e.models, &e.tags)));
@@ -100,7 +100,7 @@ pub fn changes(fleet: &Fleet, snapshot: &Snapshot) -> Option<String> {
     (!found.is_empty()).then(|| found.join("; "))
 }
 
-/// How two lists of one kind, as pairs of a name and everything else, differ.
+/// The differences of two lists of one kind; an entry is a name and all its other properties.
 fn differences(kind: &str, now: &[(String, String)], before: &[(String, String)]) -> Vec<String> {
     let then = |name: &str| before.iter().find(|(other, _)| other == name).map(|(_, what)| what);
     let is_gone = |name: &str| !now.iter().any(|(other, _)| other == name);

@@ -59,8 +59,8 @@ mod tests {
         Share { engine: EngineId(engine), weight }
     }
 
-    /// Cluster a uses e1 and e2, cluster b only e3; there are failovers for e1, for e2, and for e2
-    /// and e3 together.
+    /// Cluster a uses e1 and e2, cluster b only e3; there are failover weights for e1, for e2, and
+    /// for e2 and e3 together.
     fn snapshot() -> Snapshot {
         let fleet = crate::config::parse(include_str!("../../../examples/three-regions.toml")).expect("legal").fleet;
         let route = |cluster, weights| Route {

@@ -1,4 +1,4 @@
-//! What a snapshot changed against the one before it. Pure.
+//! The changes of a snapshot against the one before it. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::publish::snapshot::Snapshot;
 
-/// Smallest change of a weight that is told, as a fraction of its (cluster, class) demand.
+/// Smallest change of a weight that is reported, as a fraction of its (cluster, class) demand.
 const TOLD: f64 = 1e-4;
 
-/// One share of a (cluster, class) demand that goes elsewhere than before.
+/// One share of a (cluster, class) demand that has moved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Move {
     pub cluster: String,
@@ -20,7 +20,7 @@ pub struct Move {
     pub after: f64,
 }
 
-/// What moved from one snapshot to the next.
+/// The moves from one snapshot to the next.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moves {
     /// Fraction of the fleet's demand that goes elsewhere.
@@ -43,7 +43,7 @@ pub fn moves(before: &Snapshot, after: &Snapshot) -> Moves {
             let share = |shares: &BTreeMap<Option<&str>, f64>| shares.get(&engine).copied().unwrap_or(0.0);
             let (before, after) = (share(current), share(shares));
             let change_rps = (after - before).abs() * demand_rps;
-            // What leaves one engine arrives at another: half of the sum has moved.
+            // Demand that leaves one engine arrives at another, so half of the sum has moved.
             moved_rps += change_rps / 2.0;
             if (after - before).abs() > TOLD {
                 let change = Move {

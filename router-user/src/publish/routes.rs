@@ -1,5 +1,5 @@
-//! What one data plane reads: the classes, candidates and slot tables of its own cluster, built
-//! once per snapshot.
+//! The tables of one data plane: the classes, candidates and slot tables of its cluster, built once
+//! per snapshot.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Routes {
     by_model: HashMap<String, Vec<ClassId>>,
 }
 
-/// Where this cluster sends one class.
+/// The engines and weights of one class in this cluster.
 pub struct ClassRoute {
     pub class: ClassId,
     /// Every eligible engine, with its weight, 0 included. Eligibility is settled here and never
@@ -32,8 +32,8 @@ pub struct ClassRoute {
 impl Routes {
     /// Builds the routes of `cluster` from a validated snapshot.
     ///
-    /// `before` lends its tables where candidates and weights stand still, which saves the rebuild
-    /// and keeps caches warm.
+    /// Tables of `before` are used again where candidates and weights are unchanged. This saves the
+    /// rebuild and keeps CPU caches warm.
     pub fn build(snapshot: Arc<Snapshot>, cluster: ClusterId, before: Option<&Self>) -> Self {
         let keys: Vec<u64> = snapshot.engines.iter().map(|e| engine_key(&e.name)).collect();
         let mut classes: Vec<ClassRoute> = Vec::with_capacity(snapshot.classes.len());

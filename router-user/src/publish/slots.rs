@@ -66,7 +66,7 @@ impl SlotTable {
         Self { slots }
     }
 
-    /// The engines of the slot that a mixed key falls on, best first, padded with [`NO_ENGINE`].
+    /// The engines of the slot of a mixed key, best first, padded with [`NO_ENGINE`].
     #[inline]
     pub fn ranks(&self, slot: usize) -> &Slot {
         &self.slots[slot]

@@ -1,10 +1,9 @@
 //! The cluster in which plans are tried, and the trial that runs there. Pure.
 //!
-//! While a trial runs, its cluster goes by the new weights and everybody else by the old ones; both
-//! together are legal, or there is no trial. At the end, what the cluster's requests have met is
-//! compared with what the plan foresaw. Profiles are never exact, so it is the change that counts:
-//! latency may not have become dearer, against what it was before, by much more than the plan said
-//! it would.
+//! During a trial one cluster uses the new weights and the other clusters use the old ones. Both
+//! together are legal, or there is no trial. At the end the results of the cluster's requests are
+//! compared with the plan's expectation. Profiles are never exact, so the change counts: latency
+//! may not have grown by much more than the plan expected.
 
 use std::f64::consts::LN_2;
 use std::sync::Arc;
@@ -20,23 +19,24 @@ use crate::protocol::DemandReport;
 use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
 
-/// Answers that a mean is worth something from: it is known within 14 % of a spread that is as
-/// large as itself.
+/// Smallest number of answers that a mean is judged by. With a standard deviation as large as the
+/// mean, its error is then 14 %.
 const ANSWERS_LEAST: f64 = 50.0;
-/// Share by which latency may be dearer than foreseen.
+/// Fraction by which latency may exceed the expected latency.
 const DEARER_FRAC: f64 = 0.25;
-/// Share of the requests sent to engines that may fail more than before.
+/// Allowed increase of the fraction of requests that fail.
 const FAILED_FRAC: f64 = 0.01;
-/// A plan that has failed its trial is not tried again for as long as so many trials take.
+/// A plan that failed its trial is not tried again for this many trial lengths.
 const HELD_BACK_TRIALS: u32 = 20;
-/// A plan that moves less of the demand against another is the same plan.
+/// Fraction of the demand below which a move makes no difference: two plans that differ by less are
+/// the same plan.
 const SAME_FRAC: f64 = 0.02;
-/// A plan that moves less of the demand in the cluster has nothing to be tried there.
+/// Smallest fraction of the demand that a plan must move in the cluster to be tried there.
 const TRIED_FRAC: f64 = 1e-4;
-/// Half-life of what was met before a trial.
+/// Half-life of the results before a trial.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 
-/// What became of the requests of the cluster.
+/// Results of the cluster's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Met {
     attempts: f64,
@@ -48,15 +48,15 @@ struct Met {
 /// The trial that runs.
 #[derive(Debug)]
 pub(super) struct Trial {
-    /// The number it was published under.
+    /// The generation of its snapshot.
     pub(super) generation: u64,
-    /// What is published to all if it goes well, and if it does not.
+    /// The snapshots for all clusters after a good and after a bad trial.
     pub(super) content: Snapshot,
     pub(super) before: Arc<Snapshot>,
-    /// What is in force everywhere together.
+    /// The weights of all clusters during the trial.
     pub(super) mix: Vec<RouteWeights>,
-    /// From when on requests are counted, since those that had begun before are not the plan's; and
-    /// until when.
+    /// Beginning and end of the counting. Requests that began before the trial settled do not
+    /// count.
     counts_from: Duration,
     until: Duration,
     met: Met,
@@ -65,7 +65,7 @@ pub(super) struct Trial {
     foreseen_before_ms: f64,
 }
 
-/// What a trial has shown, in words.
+/// The result of a trial, with its figures in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TrialResult {
     Good(String),
@@ -84,7 +84,7 @@ pub(super) struct CanaryCluster {
     failed: Option<Failed>,
 }
 
-/// A plan that is not to be tried again, until when, and why.
+/// A plan that failed its trial, the time until which it is not tried again, and the reason.
 #[derive(Debug)]
 struct Failed {
     weights: Vec<RouteWeights>,
@@ -135,7 +135,7 @@ impl CanaryCluster {
         }
     }
 
-    /// What would be in force everywhere if only the canary's cluster went from `current` to `new`.
+    /// The weights of all clusters if only the canary's cluster moves from `current` to `new`.
     /// `None` where a trial makes no sense: nothing changes there, or both together break a rule.
     pub(super) fn mix(
         &self,

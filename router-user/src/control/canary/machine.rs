@@ -11,40 +11,39 @@ use crate::protocol::DemandReport;
 use crate::publish::build;
 use crate::publish::snapshot::Snapshot;
 
-/// What is to be done next.
+/// The step that follows an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Nothing,
-    /// Keep what is in force, for this reason.
+    /// Keep the current weights, for this reason.
     HoldBack(String),
     /// Publish this for all clusters.
     Publish(Snapshot),
     /// Publish this for the canary's cluster alone; it names that cluster. Then tell
     /// [`Canary::on_published`].
     Trial(Snapshot),
-    /// Publish again what was for all last: a trial is in force whose controller did not live to
-    /// end it.
+    /// Publish the last snapshot for all clusters again. A trial runs whose controller has ended.
     TakeBack {
         reason: String,
     },
 }
 
-/// A plan that is to be published, and what it would replace.
+/// A plan to publish, and the weights that it would replace.
 #[derive(Clone, Copy, Debug)]
 pub struct NextPlan<'a> {
     pub fleet: &'a Fleet,
     pub inputs: &'a Inputs,
     pub current: Option<&'a Arc<Snapshot>>,
-    /// The weights of `current`, everywhere together; `None` where nobody knows them.
+    /// The current weights of all clusters; `None` if they are unknown.
     pub current_weights: Option<&'a [RouteWeights]>,
     /// The weights of the new plan, and its snapshot.
     pub weights: &'a [RouteWeights],
     pub content: &'a Snapshot,
-    /// Whether it replaces what breaks a rule, and so cannot wait for a trial.
+    /// True if the plan replaces weights that break a rule, so that it cannot wait for a trial.
     pub is_urgent: bool,
 }
 
-/// Decides whether plans go on trial, and what follows from a trial.
+/// Decides whether a plan goes on trial, and what is published after the trial.
 #[derive(Debug)]
 pub struct Canary {
     /// `None` where the configuration names no cluster for trials.
@@ -53,7 +52,7 @@ pub struct Canary {
     pending: Option<Pending>,
 }
 
-/// What a trial needs once it has a number.
+/// The data with which a trial begins once its snapshot has a generation.
 #[derive(Debug)]
 struct Pending {
     inputs: Inputs,
@@ -75,10 +74,10 @@ impl Canary {
         }
     }
 
-    /// Ends a trial whose time is over. `current` is what is in force.
+    /// Ends a trial whose time is over. `current` is the last published snapshot.
     pub fn on_tick(&mut self, now: Duration, fleet: &Fleet, current: Option<&Snapshot>) -> Action {
         let Some(on_trial) = current.filter(|current| !current.target_clusters.is_empty()) else {
-            // Something that could not wait was published to all.
+            // A snapshot that could not wait was published for all clusters.
             self.cluster.as_mut().and_then(|cluster| cluster.end(now, None));
             return Action::Nothing;
         };
@@ -103,14 +102,14 @@ impl Canary {
         Action::Publish(Snapshot { reason, target_clusters: Vec::new(), ..content })
     }
 
-    /// Decides how a plan is published that is worth publishing.
+    /// Decides how to publish a plan that passed the publish gate.
     pub fn on_plan(&mut self, now: Duration, next: &NextPlan<'_>) -> Action {
         self.pending = None;
         let mut content = next.content.clone();
         if let Some(current) =
             next.current.filter(|current| next.current_weights.is_none() && !current.target_clusters.is_empty())
         {
-            content.reason = format!("what was on trial in cluster {} breaks a rule by now", current.target_clusters.join(", "));
+            content.reason = format!("the plan on trial in cluster {} breaks a rule by now", current.target_clusters.join(", "));
         }
         let Some(cluster) = self.cluster.as_ref().filter(|_| !next.is_urgent) else { return Action::Publish(content) };
         if let Some(reason) = cluster.holds_back(now, next.inputs, next.weights) {
@@ -125,8 +124,8 @@ impl Canary {
         Action::Trial(shown)
     }
 
-    /// A snapshot was published at `now`: if it is the trial that was asked for, that begins. All
-    /// clusters get its failover weights in the end.
+    /// Takes a snapshot that was published at `now`. If it is the pending trial, the trial begins.
+    /// After a good trial all clusters get its failover weights.
     pub fn on_published(&mut self, now: Duration, fleet: &Fleet, published: &Snapshot) {
         let pending = self.pending.take().filter(|_| !published.target_clusters.is_empty());
         if let (Some(cluster), Some(Pending { inputs, current, mix, content, before })) = (&mut self.cluster, pending) {
@@ -135,8 +134,8 @@ impl Canary {
         }
     }
 
-    /// The weights of `current`, everywhere together; `None` where nobody knows what is in force
-    /// where.
+    /// The current weights of all clusters; `None` if a trial runs that this controller did not
+    /// begin.
     pub fn current_weights(&self, fleet: &Fleet, current: &Snapshot) -> Option<Vec<RouteWeights>> {
         if current.target_clusters.is_empty() {
             return build::current_weights(fleet, current);

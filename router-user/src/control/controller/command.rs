@@ -1,4 +1,4 @@
-//! What others ask of the controller, and what it answers.
+//! Commands to the controller, and its answers.
 
 use std::time::Duration;
 
@@ -11,26 +11,25 @@ use crate::protocol::DemandReport;
 use crate::publish::Generation;
 use crate::publish::store::StoreError;
 
-/// Most commands that wait for one before them to be carried out; more are refused.
+/// Largest number of commands that wait for an earlier one; more are refused.
 pub(super) const COMMANDS_WAITING_MOST: usize = 64;
 
-/// What others ask of the controller. Each answer comes through the sender inside.
+/// A command to the controller. The answer comes through the sender inside.
 #[derive(Debug)]
 pub enum Command {
     Report(DemandReport, oneshot::Sender<Result<(), CommandError>>),
     Pin(PinRequest, oneshot::Sender<Result<(), CommandError>>),
-    /// Takes back the pins of a cluster and class; `None` means every one. Answers how many there
-    /// were.
+    /// Removes the pins of a cluster and class; `None` means every one. Answers their number.
     Unpin {
         cluster: Option<String>,
         class: Option<String>,
         done: oneshot::Sender<Result<usize, CommandError>>,
     },
-    /// Publishes an old generation's content under a new number, and holds its weights as pins.
-    /// Answers the new number.
+    /// Publishes an old generation's content under a new number, and pins its weights. Answers the
+    /// new number.
     Rollback {
         generation: Generation,
-        /// After how long the optimiser takes over again; when it is told to, if missing.
+        /// Time after which the pins expire; without it they last until an operator removes them.
         ttl: Option<Duration>,
         done: oneshot::Sender<Result<u64, CommandError>>,
     },

@@ -22,14 +22,14 @@ pub struct ControllerHandle {
     pub explained: watch::Receiver<Option<Arc<Explained>>>,
     pub config: Arc<Config>,
     pub(super) seen: watch::Sender<Generation>,
-    /// What this controller keeps on its own disk.
+    /// The snapshots on this controller's own disk.
     pub dir: DirStore,
 }
 
 impl ControllerHandle {
     /// Sends a command made from the sender for its answer, and waits for that answer.
     ///
-    /// Errors: the command's own, or the controller is gone.
+    /// Errors: those of the command, or the controller has ended.
     pub async fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, CommandError>>) -> Command,
@@ -52,8 +52,8 @@ impl Store for ControllerHandle {
     async fn newer_than(&self, held: Held) -> Result<Option<Arc<Snapshot>>, StoreError> {
         let mut snapshots = self.snapshots.clone();
         let published = snapshots.borrow().as_deref().map(Held::of).unwrap_or_default();
-        // The same number on other content tells of a store that was lost, just as a higher number
-        // does.
+        // The same generation with another digest means that a store was lost, as a higher
+        // generation does.
         let is_foreign = held.generation == published.generation && held.digest != published.digest && !held.digest.is_empty();
         record_seen(&self.seen, Generation(held.generation.0.saturating_add(u64::from(is_foreign))));
         let newer = |s: &Option<Arc<Snapshot>>| s.as_ref().is_some_and(|s| s.generation > held.generation.0);
@@ -72,10 +72,10 @@ impl Store for ControllerHandle {
     }
 }
 
-/// Remembers a generation that somebody holds.
+/// Records a generation that a data plane or a controller reports.
 pub(super) fn record_seen(seen: &watch::Sender<Generation>, generation: Generation) {
     if !generation.is_plausible() {
-        tracing::warn!(generation = generation.0, "somebody claims a generation that no controller publishes; ignored");
+        tracing::warn!(generation = generation.0, "a peer reports a generation that no controller publishes; ignored");
         return;
     }
     seen.send_if_modified(|highest| std::mem::replace(highest, generation.max(*highest)) < generation);

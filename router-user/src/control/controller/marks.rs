@@ -8,8 +8,7 @@ pub(super) fn label(routes: &mut [Route], by_hand: &[(ClusterId, ClassId)]) {
     routes.iter_mut().for_each(|route| route.pinned = by_hand.contains(&(route.cluster, route.class)));
 }
 
-/// The snapshot with marks that are true now; `None` where they are already, or while it is on
-/// trial.
+/// The snapshot with present marks; `None` if its marks are right already, or while it is on trial.
 pub(super) fn relabelled(current: &Snapshot, by_hand: &[(ClusterId, ClassId)]) -> Option<Snapshot> {
     let mut routes = current.routes.clone();
     label(&mut routes, by_hand);

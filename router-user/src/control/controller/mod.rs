@@ -1,12 +1,11 @@
 //! The task that owns the control plane's state.
 //!
-//! [`task`] is the loop: it takes one event at a time and never waits for anything else. What takes
-//! time, as making a plan, writing to a store and reading from one do, runs beside it and comes
-//! back as one more event. So reports, probes, commands and questions about the status are answered
-//! while a plan is made.
+//! [`task`] is the loop: it takes one event at a time and waits for nothing else. Slow work
+//! (planning, writing to a store, reading from one) runs beside it and returns as an event. So
+//! reports, probes, commands and questions about the status are answered while a plan is made.
 //!
 //! [`round`] goes from one plan to its publication; [`orders`] carries out what operators ask.
-//! [`command`] and [`handle`] are what others see of the controller, [`status`] what it shows.
+//! [`command`] and [`handle`] are the interface to the controller; [`status`] describes its state.
 
 pub(crate) mod command;
 pub(crate) mod handle;

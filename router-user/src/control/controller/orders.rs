@@ -1,5 +1,5 @@
-//! What operators order: pins, and going back to an old generation. One order is carried out after
-//! the other, since each changes the pins that the next one starts from.
+//! Operators' orders: pins, and a rollback to an old generation. Orders run one after the other,
+//! because each starts from the pins that the one before it left.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::publish::{Generation, build};
 impl Controller {
     /// Takes a command: reports are counted at once, orders wait for the one before them.
     pub(super) fn on_command(&mut self, command: Command) {
-        // Who asked may have stopped waiting; what was asked is done all the same.
+        // The sender may have stopped waiting; the command is carried out all the same.
         match command {
             Command::Report(report, done) => {
                 let _ = done.send(self.take_report(&report));
@@ -70,8 +70,8 @@ impl Controller {
         self.keep_pins(kept, Then::Unpinned(removed, done));
     }
 
-    /// Puts `pins` in the place of all: first where the next leader finds them, then on this disk,
-    /// then here.
+    /// Replaces all pins by `pins`: first in etcd for the next leader, then on this disk, then in
+    /// memory.
     fn keep_pins(&mut self, pins: Vec<HeldPin>, then: Then) {
         self.has_order = true;
         let json = pins::to_json(&pins, self.moment());
@@ -113,8 +113,8 @@ impl Controller {
         }
     }
 
-    /// Keeps the weights of an old generation as pins, or else the next plan would undo it, and
-    /// then publishes them again.
+    /// Pins the weights of an old generation, and then publishes them. Without the pins the next
+    /// plan would undo the rollback.
     pub(super) fn on_rollback_read(&mut self, rollback: Box<Rollback>, old: Result<Snapshot, StoreError>) {
         self.has_order = false;
         let fleet = &self.config.fleet;
@@ -131,7 +131,7 @@ impl Controller {
             }
         };
         let ttl_ms = rollback.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
-        // A route without weights is refused as a whole: there is nothing to pin.
+        // A route without weights is shed as a whole, so there is nothing to pin.
         let is_pinned = |route: &Route| !route.weights.is_empty();
         let pin = |route: &Route| PinRequest {
             cluster: fleet.clusters[route.cluster.index()].name.clone(),
@@ -159,7 +159,7 @@ impl Controller {
     }
 }
 
-/// Refuses an order. Who asked may have stopped waiting.
+/// Refuses an order. The sender may have stopped waiting.
 fn refuse(order: Command, error: CommandError) {
     match order {
         Command::Report(_, done) | Command::Pin(_, done) | Command::Resign(done) => _ = done.send(Err(error)),

@@ -1,5 +1,5 @@
-//! One round: from taking over what the last leader left, over a trial that ends and the next plan,
-//! to its publication and what is said of it. Each step is begun here and comes back as an event.
+//! One round, in this order: a new leader takes over the last leader's state, a trial may end, a
+//! plan is made, published and explained. Each step begins here and returns as an event.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Controller {
         self.work.spawn(async move { Event::TookOver(publisher.lock().await.take_over().await) });
     }
 
-    /// Ends a round with what came of it.
+    /// Ends a round and records its decision.
     fn end_round(&mut self, decision: Option<String>) {
         self.has_round = false;
         if let Some(decision) = decision {
@@ -55,7 +55,8 @@ impl Controller {
         self.end_round(Some(error.to_string()));
     }
 
-    /// A new leader has what the last one left; everybody else has nothing to take over.
+    /// A new leader takes over the last leader's state; another controller has nothing to take
+    /// over.
     pub(super) fn on_take_over(&mut self, outcome: Result<Option<Vec<u8>>, StoreError>) {
         let is_new = self.status.standby_reason.is_some() || self.status.plans == 0;
         self.status.standby_reason = match outcome {
@@ -104,8 +105,8 @@ impl Controller {
         }
     }
 
-    /// Publishes to all what follows from a trial. If it breaks a rule by now, the next plan goes
-    /// to all instead.
+    /// Publishes the outcome of a trial for all clusters. If it breaks a rule by now, the next plan
+    /// is published for all clusters instead.
     pub(super) fn finish_trial(&mut self, content: Option<Snapshot>) {
         let config = Arc::clone(&self.config);
         let inputs = self.inputs(None);
@@ -144,7 +145,7 @@ impl Controller {
         });
     }
 
-    /// Decides how a plan is published, unless what it was made for has changed meanwhile.
+    /// Decides how to publish a plan, unless its inputs have changed meanwhile.
     pub(super) fn on_planned(&mut self, outcome: Outcome) {
         self.status.plans += 1;
         self.status.last_plan_ms = outcome.took_ms;
@@ -168,7 +169,7 @@ impl Controller {
         let decision = conclusion.decision.to_string();
         let Some((published, mut content)) = conclusion.published else {
             if let Some(current) = current.as_ref().filter(|_| self.explained.borrow().is_none()) {
-                // After a restart: the plan that kept the weights explains them, as it was made
+                // After a restart the plan that kept the weights explains them, because it was made
                 // from them.
                 let generation = Generation(current.generation);
                 self.explained.send_replace(Some(Arc::new(Explained { generation, inputs, plan })));
@@ -176,7 +177,7 @@ impl Controller {
             self.status.last_decision = decision;
             return self.relabel(current.as_deref());
         };
-        // Weights that are only kept, as those of a silent cluster are, are nobody's choice.
+        // No operator chose weights that are only kept, such as those of a silent cluster.
         label(&mut content.routes, &self.by_hand);
         let is_illegal = matches!(conclusion.decision, Decision::Publish(PublishReason::First | PublishReason::Illegal(_)));
         let weights = published.weights();
@@ -248,8 +249,7 @@ impl Controller {
         self.end_round(Some(decision));
     }
 
-    /// Tells what follows from a published plan: what is refused, and what the loss of a region
-    /// would mean.
+    /// Computes the shed report and the region check of a published plan.
     pub(super) fn on_checked(&mut self, generation: Generation, regions: Vec<RegionLoss>, lines: &[String]) {
         self.has_check = false;
         for line in lines {
@@ -265,7 +265,7 @@ impl Controller {
     }
 }
 
-/// What each engine of the fleet has and takes under `weights`.
+/// Load, capacity and latency of each engine under `weights`.
 fn present(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<EnginePresent> {
     let of = |engine: &EngineEvaluation| EnginePresent {
         capacity_rps: engine.capacity_rps,

@@ -1,4 +1,4 @@
-//! What the controller shows of itself.
+//! The state of the controller, as views show it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use crate::plan::decide::regions::RegionLoss;
 use crate::plan::{Inputs, Plan};
 use crate::publish::Generation;
 
-/// What the controller is doing, for operators.
+/// The state of the controller, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ControlStatus {
-    /// Why another controller publishes and not this one; `None` while this one does.
+    /// The reason for which this controller is a standby; `None` while it leads.
     #[serde(default)]
     pub standby_reason: Option<String>,
     /// Plans made since the start, and those that were published.
@@ -37,7 +37,7 @@ pub struct ControlStatus {
     pub anomalies: Vec<Anomaly>,
 }
 
-/// The plan in force, and what it was made for.
+/// The current plan and its inputs.
 #[derive(Clone, Debug)]
 pub struct Explained {
     pub generation: Generation,

@@ -36,30 +36,30 @@ const QUEUE: usize = 256;
 const BACKOFF_FIRST: std::time::Duration = std::time::Duration::from_millis(100);
 const BACKOFF_MOST: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// What ran beside the loop and is done.
+/// The result of work beside the loop.
 pub(super) enum Event {
-    /// Nothing follows from it.
+    /// Work without a result.
     Nothing,
     HeartbeatSent,
-    /// Another leader's snapshot, and whether it was news.
+    /// Another leader's snapshot, and whether it is newer than the current one.
     Adopted(Arc<Snapshot>, bool),
-    /// The last leader's pins, where they are news.
+    /// The last leader's pins, if they differ from the known ones.
     TookOver(Result<Option<Vec<u8>>, StoreError>),
-    /// What was for all before a trial that its controller did not live to end, and why it is
-    /// published again.
+    /// The last snapshot for all clusters before a trial whose controller ended, and the reason for
+    /// which it is published again.
     FoundBefore(Option<Snapshot>, String),
     TrialEnded(Result<Arc<Snapshot>, StoreError>),
     Planned(Box<Outcome>),
     Relabelled(Result<Arc<Snapshot>, StoreError>),
     Published(Box<Publication>, Result<Arc<Snapshot>, StoreError>),
-    /// What the loss of each region would mean, and what else is to be said of a published plan.
+    /// The region check and the shed report of a published plan.
     Checked(Generation, Vec<RegionLoss>, Vec<String>),
     PinsKept(Vec<HeldPin>, Then, Result<(), CommandError>),
     RollbackRead(Box<Rollback>, Result<Snapshot, StoreError>),
     RolledBack(Box<Rollback>, Result<Arc<Snapshot>, StoreError>),
 }
 
-/// A plan, or why there is none, and the state it was made for.
+/// A plan or an error, and the state that the plan was made for.
 pub(super) struct Outcome {
     pub(super) planned: Result<Box<Planned>, CycleError>,
     pub(super) revision: u64,
@@ -101,7 +101,7 @@ pub struct Controller {
     pub(super) pins: Pins,
     /// Routes whose weights an operator has set, as of the last inputs.
     pub(super) by_hand: Vec<(ClusterId, ClassId)>,
-    /// Grows with every change of pins: a plan for fewer is out of date.
+    /// Grows with every change of pins; a plan for a lower number is out of date.
     pub(super) revision: u64,
     pub(super) canary: Canary,
     pub(super) planner: PlannerThread,
@@ -253,7 +253,7 @@ impl Controller {
             Verdict::Ready => tracing::info!(engine = name, "engine answers again"),
             Verdict::Down => tracing::warn!(engine = name, "engine refuses its health probe; planning without it"),
             Verdict::Unresponsive => {
-                tracing::warn!(engine = name, "engine is does not answer its health probe in time; planning without it")
+                tracing::warn!(engine = name, "engine does not answer its health probe in time; planning without it")
             }
         }
         true

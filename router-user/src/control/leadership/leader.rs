@@ -14,8 +14,7 @@ use crate::publish::store::{Election, EtcdStore, Term};
 /// First and longest pause after etcd gave no answer.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MOST: Duration = Duration::from_secs(1);
-/// A leader shows this many signs of life within its lease, so that one that is late does not end a
-/// term.
+/// Number of heartbeats of a leader within its lease, so that a late one does not end the term.
 const SIGNS: u32 = 6;
 
 /// Who leads, as this controller knows it.
@@ -23,17 +22,17 @@ const SIGNS: u32 = 6;
 pub(crate) struct Lead {
     /// This controller's term, while it leads.
     pub(crate) term: Option<Term>,
-    /// Name of the leader it found instead.
+    /// Name of another leader, if there is one.
     pub(crate) other: Option<String>,
-    /// Why etcd gave no answer, while that lasts.
+    /// The error while etcd does not answer.
     pub(crate) error: Option<String>,
 }
 
-/// Stands for election as `name`, leads while etcd agrees, and stands again; tells through `lead`,
-/// until nobody listens.
+/// Stands for election as `name`, leads while etcd agrees, and stands again, until the receiver of
+/// `lead` is dropped.
 ///
-/// A term ends when the last sign of life that etcd has taken is too old by this process's own
-/// clock, so it ends here before anybody else takes over.
+/// A term ends when the last heartbeat that etcd confirmed is too old by this process's own clock.
+/// So it ends here before another controller takes over.
 pub(crate) async fn stand(
     store: EtcdStore,
     name: String,
@@ -44,8 +43,8 @@ pub(crate) async fn stand(
 ) {
     let mut backoff = Backoff::new(BACKOFF_FIRST, BACKOFF_MOST);
     while !lead.is_closed() {
-        // An etcd that has lost its data knows of no epoch. What this controller has made or
-        // adopted is not all that may have been published in it.
+        // An etcd that has lost its data knows no epoch, and this controller may not know every
+        // published snapshot.
         let current = published.borrow().as_ref().map_or(Generation(0), |current| Generation(current.generation));
         let highest = current.max(*seen.borrow());
         let outcome = match store.campaign(&name, length, highest).await {

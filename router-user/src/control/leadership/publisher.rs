@@ -1,8 +1,8 @@
-//! Who may publish, under which number, and where to.
+//! The right to publish, generation numbers, and the stores.
 //!
 //! [`Publisher`] owns the stores. It is locked for as long as one of its operations takes, so that
-//! they are carried out one after the other. [`Candidacy`] is this controller's place among the
-//! others; it is read at any time.
+//! operations run one after the other. [`Candidacy`] is this controller's place among the others;
+//! it is read at any time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const BACKOFF_MOST: Duration = Duration::from_secs(5);
 /// Snapshots of another leader that wait to be taken over; each replaces the one before.
 const QUEUE: usize = 4;
 
-/// This controller's place among the controllers that share an etcd, and what is in force.
+/// This controller's role among the controllers that share an etcd, and the published snapshot.
 pub(crate) struct Candidacy {
     /// `None` without an etcd: then this controller always publishes.
     shared: Option<(watch::Receiver<Lead>, mpsc::Receiver<Arc<Snapshot>>)>,
@@ -32,7 +32,7 @@ pub(crate) struct Candidacy {
     seen: watch::Receiver<Generation>,
 }
 
-/// Reads what stores keep, also while something is published.
+/// Reads the stored snapshots, also during a publication.
 #[derive(Clone)]
 pub(crate) struct Archive {
     dir: DirStore,
@@ -44,14 +44,14 @@ pub(crate) struct Publisher {
     dir: DirStore,
     etcd: Option<Shared>,
     published: watch::Sender<Option<Arc<Snapshot>>>,
-    /// Highest generation that anybody is known to hold.
+    /// Highest generation that a data plane or controller has reported.
     seen: watch::Receiver<Generation>,
-    /// Highest generation that was tried. What became of it may be unknown, so it is never used
+    /// Highest generation of an attempt to publish. Its outcome may be unknown, so it is never used
     /// again.
     used: Generation,
 }
 
-/// What is shared with other controllers.
+/// The part that is shared with other controllers.
 struct Shared {
     store: EtcdStore,
     lead: watch::Receiver<Lead>,
@@ -61,14 +61,14 @@ struct Shared {
     prepared: Option<Term>,
 }
 
-/// What happened to a controller's place.
+/// A change of this controller's role.
 #[derive(Debug)]
 pub(crate) enum Change {
     /// Another leader has published.
     Adopt(Arc<Snapshot>),
     /// It may lead now, or no more.
     Lead,
-    /// Somebody holds a higher generation than any that is known here.
+    /// A peer has a higher generation than any that is known here.
     Behind,
 }
 
@@ -87,7 +87,7 @@ impl Publisher {
         if let Some(current) = &current {
             tracing::info!(generation = %Generation(current.generation), "going on from the stored snapshot");
         }
-        // A damaged file's number was somebody's, too.
+        // The number of a damaged file was used, too.
         let used = dir.list()?.last().copied().unwrap_or_default();
         seen.send_if_modified(|highest| std::mem::replace(highest, used.max(*highest)) < used);
         let published = watch::Sender::new(current);
@@ -123,8 +123,8 @@ impl Publisher {
         self.published.borrow().clone()
     }
 
-    /// Publishes again what is in force, where somebody holds a generation that this controller,
-    /// which leads, cannot account for.
+    /// As the leader, publishes the current snapshot again under a higher generation, if a peer
+    /// reports a generation that this controller does not know.
     ///
     /// Errors: as those of [`Self::publish`].
     pub(crate) async fn catch_up(&mut self) -> Result<(), StoreError> {
@@ -144,7 +144,7 @@ impl Publisher {
         self.used.max(Generation(self.published.borrow().as_ref().map_or(0, |current| current.generation)))
     }
 
-    /// Takes over what another leader has published; false if it is not newer.
+    /// Adopts another leader's snapshot; false if it is not newer.
     pub(crate) async fn adopt(&mut self, snapshot: &Arc<Snapshot>) -> bool {
         let generation = Generation(snapshot.generation);
         if self.current().is_some_and(|current| current.generation >= snapshot.generation) {
@@ -166,8 +166,8 @@ impl Publisher {
             .expect("writing a file does not panic, and nobody cancels it")
     }
 
-    /// What comes before a new leader's first plan: it takes over what the last one left. Returns
-    /// that one's pins when they are news.
+    /// Takes over the last leader's state, before a new leader's first plan. Returns the last
+    /// leader's pins if they differ from the known ones.
     ///
     /// Errors: etcd does not answer; to be tried again.
     pub(crate) async fn take_over(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
@@ -185,7 +185,7 @@ impl Publisher {
         if let Some(shared) = &mut self.etcd {
             shared.prepared = Some(term);
         }
-        // An etcd that is new, or has lost its data: what is in force belongs there.
+        // An etcd that is new, or has lost its data, gets the current snapshot.
         if let Some(current) = self.current().filter(|current| current.generation > newest_generation) {
             let reason = format!("etcd did not have generation {}", Generation(current.generation));
             if let Err(error) = self.publish(Snapshot { reason, ..Snapshot::clone(&current) }).await {
@@ -198,11 +198,11 @@ impl Publisher {
         Ok(pins)
     }
 
-    /// Numbers, seals and publishes `content`. etcd first, where there is one: what it has refused
-    /// never gets a file.
+    /// Numbers, seals and publishes `content`. etcd comes first, if there is one: a snapshot that
+    /// it refuses is not written to disk.
     ///
-    /// Errors: it is not published, or (etcd did not answer) may have been; the number is used up
-    /// then.
+    /// Errors: it is not published; or etcd did not answer, and it may have been published. Its
+    /// number is not used again.
     pub(crate) async fn publish(&mut self, content: Snapshot) -> Result<Arc<Snapshot>, StoreError> {
         let seen = *self.seen.borrow();
         let highest = self.highest();
@@ -237,7 +237,7 @@ impl Publisher {
         Ok(snapshot)
     }
 
-    /// Keeps the pins where the next leader finds them.
+    /// Keeps the pins in etcd for the next leader.
     ///
     /// Errors: another controller leads, or etcd does not answer.
     pub(crate) async fn keep_pins(&self, pins: &[u8]) -> Result<(), StoreError> {
@@ -267,7 +267,7 @@ impl Publisher {
 }
 
 impl Candidacy {
-    /// What is in force, and everything that will be.
+    /// The current snapshot, and every later one.
     pub(crate) fn snapshots(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
         self.published.clone()
     }
@@ -276,7 +276,7 @@ impl Candidacy {
         self.published.borrow().clone()
     }
 
-    /// `None` when this controller may publish; otherwise why it stands by.
+    /// `None` if this controller may publish; otherwise the reason for which it is a standby.
     pub(crate) fn standby_reason(&self) -> Option<String> {
         self.shared.as_ref().and_then(|(lead, _)| standby_reason(&lead.borrow()))
     }
@@ -315,7 +315,7 @@ impl Archive {
         own.into_iter().chain(shared).max_by_key(|snapshot| snapshot.generation)
     }
 
-    /// Shows data planes that share this controller's directory that it lives.
+    /// Writes a heartbeat for data planes that share this controller's directory.
     pub(crate) async fn heartbeat(&self) {
         let dir = self.dir.clone();
         match tokio::task::spawn_blocking(move || dir.show_life()).await {
@@ -349,12 +349,12 @@ async fn last_for_all(store: &impl Store) -> Option<Snapshot> {
 async fn behind(seen: &mut watch::Receiver<Generation>) -> Change {
     match seen.changed().await {
         Ok(()) => Change::Behind,
-        // Nobody is left to tell of generations.
+        // No sender of generations is left.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Follows what other leaders publish, for as long as somebody listens.
+/// Follows the snapshots of other leaders, until the receiver is dropped.
 async fn follow(store: EtcdStore, snapshots: watch::Receiver<Option<Arc<Snapshot>>>, others: mpsc::Sender<Arc<Snapshot>>) {
     let (mut backoff, mut current) = (Backoff::new(BACKOFF_FIRST, BACKOFF_MOST), Held::default());
     loop {
@@ -382,7 +382,7 @@ async fn follow(store: EtcdStore, snapshots: watch::Receiver<Option<Arc<Snapshot
     }
 }
 
-/// What other controllers and operators call this one.
+/// The name of this controller, for other controllers and operators.
 fn name(config: &Config) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = match host.trim() {

@@ -1,11 +1,10 @@
-//! What weights become when engines are lost, worked out before it happens. Pure.
+//! Failover weights: the weights without one engine or one region, computed in advance. Pure.
 //!
-//! A data plane that finds an engine gone cannot wait for a plan, and there may be nobody left to
-//! make one. So for each engine that carries load, and for each region, the weights without it are
-//! made beside the plan: flows stay where they are, what the lost engines served is poured where
-//! one more request costs least and there is room, and only where there is none do others make way
-//! ([`crate::plan::solve::greedy`]). They are checked as every plan is; what no capacity is left
-//! for is shed.
+//! A data plane that finds an engine down cannot wait for a plan, and perhaps no controller is left
+//! to make one. So each plan comes with the weights without each loaded engine and without each
+//! region. The other flows stay. The demand of the lost engines goes to the cheapest engines with
+//! room; other flows move only if there is no room ([`crate::plan::solve::greedy`]). Demand without
+//! capacity is shed. The weights pass the same check as a plan.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +15,13 @@ use crate::plan::problem::formulation::Problem;
 use crate::plan::solve::optimizer::plan_around;
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, RouteWeights};
 
-/// Most losses that are prepared for, and most engines for which single ones are: larger fleets
-/// lose one engine of many that are alike, which the ranks of a slot bear, and are prepared for the
-/// loss of regions only.
+/// Largest number of losses with failover weights, and largest fleet with failover weights for
+/// single engines. A larger fleet has many engines of a kind: the ranks of a slot replace a lost
+/// one, and only the loss of a region needs failover weights.
 pub const LOSSES_MOST: usize = 64;
 
-/// Most work, in flows looked at over all losses: a tenth of a second or two. Losses beyond it, the
-/// smallest, are left out.
+/// Largest amount of work over all losses, in flows: a tenth of a second or two. The smallest
+/// losses beyond it are left out.
 const WORK_MOST: usize = 1_000_000;
 
 /// Most failover weights of a snapshot for each weight of the plan itself, so that the size of a
@@ -32,7 +31,7 @@ const GROWTH_MOST: usize = 8;
 /// Number of failover weights that is always allowed: less than a megabyte of JSON.
 const WEIGHTS_LEAST: usize = 16_384;
 
-/// A share of a route that differs by less has not changed.
+/// Smallest difference of a share, as a fraction of the route, that counts as a change.
 const CHANGED: f64 = 1e-4;
 
 /// The weights after one loss.
@@ -66,7 +65,7 @@ pub fn failovers(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Ve
     found
 }
 
-/// What to prepare for: the greatest planned load first, then in fleet order.
+/// The losses to prepare for: the greatest planned load first, then in fleet order.
 fn losses(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Vec<EngineId>> {
     let mut load_rps = vec![0.0; fleet.engines.len()];
     for route in weights {
@@ -89,11 +88,11 @@ fn losses(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Vec<Vec<E
     losses
 }
 
-/// `None` where nothing can be done: no route has anywhere else to go.
+/// `None` if no route has another engine.
 fn without(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights], lost: Vec<EngineId>) -> Option<Failover> {
     let mut inputs = inputs.clone();
     lost.iter().for_each(|engine| inputs.ready[engine.index()] = 0);
-    // A plan that fails its check is as good as none.
+    // Weights that fail the check are left out.
     let plan = plan_around(fleet, &inputs, weights).ok()?;
     let changed = |new: &RouteWeights| {
         let Some(old) = weights.iter().find(|old| (old.cluster, old.class) == (new.cluster, new.class)) else { return false };

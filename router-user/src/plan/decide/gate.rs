@@ -17,30 +17,30 @@ use crate::plan::{Evaluation, Inputs, Plan, RouteWeights};
 /// Share of the mean latency by which a plan must be better than the current weights.
 pub const EPSILON_FRAC: f64 = 1e-3;
 
-/// The same for a plan that turns back a weight which has just gone the other way: demand that
-/// wanders and comes back is worth less, what is really wrong is worth more. Current weights cost
-/// at most this much more than the best, for the ten plans that a direction is remembered.
+/// The same for a plan that reverses a recent move. Demand that wanders and returns gains less than
+/// this; a real fault gains more. So for the ten plans of a cooldown the current weights cost at
+/// most this fraction more than the best.
 pub const REVERSAL_EPSILON_FRAC: f64 = 1e-2;
 
 /// Share of all demand by which shed must differ before it counts: the resolution of a measured
 /// demand.
 const SHED_FRAC: f64 = 1e-3;
 
-/// A step below this share of the way is not worth a snapshot.
+/// Smallest step that is worth a snapshot, as a fraction of the way.
 const LEAST_STEP_FRAC: f64 = 0.02;
 
-/// The same where what is refused has to change: to refuse what fits, or the wrong requests, for
-/// many plans is worse than an engine that is overfilled for as long as data planes take to pull,
-/// and a full fleet without headroom has no room to change over in.
+/// The same for a change of shed. A full fleet without headroom has no room for a large step. An
+/// engine that is overfilled until all data planes have pulled is better than many plans that
+/// refuse requests for which there is room, or the wrong requests.
 const LEAST_SHED_STEP_FRAC: f64 = 0.5;
 
-/// What to do with a new plan.
+/// The decision about a new plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     Publish(PublishReason),
-    /// The plan is wanted for a reason, but the whole way to it would overfill an engine while some
-    /// data planes have gone it and some have not: these weights are on the way, and the next plan
-    /// goes on from them.
+    /// There is a reason to publish the plan, but the whole change would overfill an engine while
+    /// some data planes have made it and some have not. These weights are a step of the change; the
+    /// next plan starts from them.
     Step {
         reason: PublishReason,
         engine: String,
@@ -124,14 +124,14 @@ fn safely(fleet: &Fleet, inputs: &Inputs, current: &LegalWeights, plan: &Plan, r
     let Passage { frac, engine: Some(engine) } = rollout::passage(fleet, inputs, current, next) else {
         return Decision::Publish(reason);
     };
-    // Who is refused cannot wait for room that a full fleet without headroom never has.
+    // A change of shed does not wait for room: a full fleet without headroom never has any.
     let least = if matches!(reason, PublishReason::Shed { .. }) { LEAST_SHED_STEP_FRAC } else { 0.0 };
     let (frac, engine) = (frac.max(least), fleet.engines[engine.index()].name.clone());
     if frac < LEAST_STEP_FRAC {
         return Decision::Blocked { reason, engine };
     }
-    // Every rule is convex in flows, so a point between two legal ones breaks none; the check is
-    // what makes it publishable.
+    // Every rule is convex in flows, so weights between two legal ones are legal. The check makes
+    // the proof that publishing needs.
     match verify::legal(fleet, inputs, &rollout::towards(fleet, current, next, frac)) {
         Ok(weights) => Decision::Step { reason, engine, frac, weights },
         Err(_) => Decision::Blocked { reason, engine },
@@ -139,7 +139,7 @@ fn safely(fleet: &Fleet, inputs: &Inputs, current: &LegalWeights, plan: &Plan, r
 }
 
 impl Decision {
-    /// What is to be published of `plan`: itself, the weights on the way to it, or nothing.
+    /// The weights to publish: those of `plan`, a step towards them, or none.
     pub fn publishes<'p>(&self, plan: &'p Plan) -> Option<Cow<'p, Plan>> {
         match self {
             Self::Publish(_) => Some(Cow::Borrowed(plan)),
@@ -172,7 +172,7 @@ fn shed_differs(
     (differs && threshold > 0.0).then_some(PublishReason::Shed { current_rps: before.shed_rps, plan_rps: after.shed_rps })
 }
 
-/// Share of the demand that goes elsewhere when `after` replaces `before`: half the sum of all
+/// Fraction of the demand that moves when `after` replaces `before`: half the sum of all
 /// differences, shed included.
 pub fn moved_frac(inputs: &Inputs, before: &[RouteWeights], after: &[RouteWeights]) -> f64 {
     let rps = |route: &RouteWeights, engine: EngineId| route.weight(engine) * (1.0 - route.shed_frac);
@@ -194,7 +194,7 @@ pub fn moved_frac(inputs: &Inputs, before: &[RouteWeights], after: &[RouteWeight
 }
 
 impl Decision {
-    /// Why something is published, or would be; empty where nothing is gained.
+    /// The reason to publish, also of a plan that is not published; empty if nothing is gained.
     pub fn reason(&self) -> String {
         match self {
             Self::Publish(reason) | Self::Blocked { reason, .. } => reason.to_string(),

@@ -12,8 +12,7 @@ use crate::plan::solve::max_min;
 use crate::plan::wording::rate;
 use crate::plan::{Inputs, NEGLIGIBLE_RPS, ROUNDING_FRAC};
 
-/// What is left for the present demand without the engines of one region, with no capacity kept
-/// free.
+/// The fleet without the engines of one region, for the present demand and without headroom.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegionLoss {
     pub region: String,
@@ -22,8 +21,8 @@ pub struct RegionLoss {
     pub demand_rps: f64,
     /// Demand that would have to be shed, in requests/s.
     pub shortfall_rps: f64,
-    /// By what share all demand could grow together until something has to be shed; below 0 where
-    /// something has to be.
+    /// Fraction by which all demand can grow before something is shed; below 0 if something is shed
+    /// already.
     pub spare_frac: f64,
 }
 

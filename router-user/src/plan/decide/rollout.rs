@@ -1,27 +1,26 @@
 //! From current weights to new ones without overfilling an engine on the way. Pure.
 //!
-//! Data planes pull a snapshot each when it suits them. Until all have, any of them may still send
-//! by the old weights, or already by the new ones: the most that an engine can get is the sum of
-//! the larger of the two flows. It has to fit what the ready replicas can take; the headroom is
-//! there for just such moments. docs/model.md, section 7.
+//! Data planes pull a snapshot at different times. Until all have it, each may use the old weights
+//! or the new ones, so an engine's largest load is the sum of the larger of the two flows. This sum
+//! must fit the ready replicas; the headroom may be used. docs/model.md, section 7.
 
 use crate::model::{EngineId, Fleet};
 
 use crate::plan::{Inputs, RouteWeights};
 
-/// Share of a capacity, and amount, that is rounding.
+/// Rounding error of a load: as a fraction of a capacity, and in requests/s.
 const TOLERANCE: f64 = 1e-6;
 
 /// A share of a route below this does not come from a plan.
 const LEAST_WEIGHT: f64 = 1e-9;
 
-/// How far one may go at once.
+/// The largest step that is free.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Passage {
-    /// Largest share of the way that overfills nothing while some have gone it and some have not, 0
-    /// to 1.
+    /// Largest fraction of the way, 0 to 1, that overfills no engine while some data planes have
+    /// gone it and some have not.
     pub frac: f64,
-    /// The engine that is in the way; `None` if the whole way is free.
+    /// The engine that limits the step; `None` if the whole way is free.
     pub engine: Option<EngineId>,
 }
 

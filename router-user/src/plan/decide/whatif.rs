@@ -79,7 +79,7 @@ impl fmt::Display for Change {
 }
 
 impl Change {
-    /// Makes the change.
+    /// Applies the change to the inputs.
     ///
     /// Errors: a name that the fleet does not have, or a value out of range; the inputs are then as
     /// they were.
@@ -97,7 +97,7 @@ impl Change {
             return Ok(());
         }
         if let Some(rest) = key.strip_prefix("cluster.") {
-            // Names may have dots in them: what counts is which part of the key is one.
+            // Names may contain dots, so whole names are compared with parts of the key.
             let (name, class) = rest.split_once(".demand_rps.").ok_or_else(|| ChangeError::Key { key: key.to_owned() })?;
             let clusters = || fleet.clusters.iter().map(|cluster| cluster.name.as_str());
             let classes = || fleet.classes.iter().map(|class| class.name.as_str());

@@ -15,7 +15,8 @@ use crate::plan::{Inputs, NEGLIGIBLE_RPS, Plan, Status};
 /// of it.
 const BUDGET_TOLERANCE: f64 = 1e-4;
 
-/// A plan in names, as `ilb solve --json` prints it. Units: requests/s, ms, shares of 1.
+/// A plan with names in place of indexes, as `ilb solve --json` prints it. Units: requests/s, ms,
+/// shares of 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Solution {
     /// `optimal` or `degraded`.
@@ -27,18 +28,18 @@ pub struct Solution {
     pub weights: Vec<Weight>,
     /// Routes that shed; empty unless degraded.
     pub shed: Vec<Shed>,
-    /// What is refused, why, and what would remove it, in words.
+    /// The shed report: each refused amount, its cause and its remedy, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shed_bill: Vec<String>,
     /// Clusters whose mean round trip is above their budget, because less would shed requests, or
     /// move too many at once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub detours: Vec<DetourRow>,
-    /// What the loss of each region would mean.
+    /// The fleet after the loss of each region.
     pub regions: Vec<RegionLoss>,
     pub engines: Vec<EngineRow>,
     pub solve_ms: f64,
-    /// Why the optimiser has no plan, where the greedy plan stands in.
+    /// The failure of the optimiser, if this is the greedy plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub solver_failure: Option<String>,
     pub certificate: CertificateRow,
@@ -285,7 +286,7 @@ pub(crate) fn has_weights(fleet: &Fleet) -> bool {
     fleet.classes.iter().any(|class| (class.ttft_weight, class.decode_weight) != (1.0, 1.0))
 }
 
-/// A gap as a percentage, rounded up to what matters.
+/// A gap as a percentage, rounded up.
 pub(crate) fn gap_percent(gap_frac: f64) -> String {
     format!("{:.4} %", (gap_frac * 1e6).ceil().max(1.0) / 1e4)
 }

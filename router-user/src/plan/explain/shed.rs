@@ -1,11 +1,11 @@
-//! What is refused and why, in words: the shed bill. Pure.
+//! The shed report: each refused amount and its cause, in words. Pure.
 
 use crate::model::{EngineId, Fleet};
 
 use crate::plan::wording::rate;
 use crate::plan::{Inputs, Plan, ROUNDING_FRAC, Route};
 
-/// Engines that one sentence names.
+/// Largest number of engines that one sentence names.
 const NAMED: usize = 3;
 
 /// One sentence for each (cluster, class) that is refused requests, largest first; empty when

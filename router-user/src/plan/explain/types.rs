@@ -27,7 +27,7 @@ pub struct RouteExplanation {
     pub class: String,
     pub demand_rps: f64,
     pub shed_rps: f64,
-    /// What one more request would cost, in ms.
+    /// Marginal cost of one more request, in ms.
     pub price_ms: f64,
     /// Whether that request would have to be shed, so that the price is set by priority and not by
     /// latency.
@@ -101,11 +101,11 @@ pub struct Terms {
     pub churn_ms: f64,
 }
 
-/// What an engine's load stops at.
+/// The limit at which an engine's load stops.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Hold {
-    /// It may be given no more.
+    /// Its capacity.
     Capacity { at_rps: f64 },
     /// The KV caches of its requests fill its memory.
     Memory { at_rps: f64 },

@@ -1,4 +1,4 @@
-//! Why every weight is what it is, and why every other engine got nothing.
+//! The reason for each weight, and for each engine without one.
 //!
 //! At the optimum all engines that a (cluster, class) uses cost the same at the margin, its price,
 //! and every other engine costs more. So each weight is explained by a sum of five terms that comes
@@ -159,13 +159,13 @@ fn held_by(fleet: &Fleet, inputs: &Inputs, route: &Route, load: &EngineLoad, rps
     (jump_ms > TERM_TOLERANCE_MS).then_some(Hold::Knee { at_rps, more_ms: (beyond - load.price_ms).max(0.0) })
 }
 
-/// What a route keeps of what the current weights send to an engine.
+/// The part of the current flow to an engine that a plan keeps.
 #[derive(Clone, Copy, PartialEq)]
 enum Keeps {
     /// Less than all of it.
     Part,
     All,
-    /// All, and more: or anything, without current weights.
+    /// All of it and more, or any amount without current weights.
     More,
 }
 

@@ -14,7 +14,7 @@ use crate::plan::verify::violation::Violation;
 /// tolerance.
 const PRICE_TOLERANCE: f64 = 1e-6;
 
-/// How exactly an iterate solves its linear program.
+/// Residuals of an iterate in its linear program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kkt {
     pub(crate) residual_rps: f64,
@@ -92,7 +92,7 @@ impl Gap {
         }
     }
 
-    /// The gap of an iterate that costs `more` under the same bound.
+    /// The gap of an iterate that costs `more` than this one, with the same bound.
     pub(crate) fn grown(self, more: f64) -> Self {
         let more = more.max(0.0);
         Self { excess: self.excess.abs() + more, base_excess: self.base_excess.max(0.0) + more, ..self }
@@ -131,7 +131,7 @@ pub(crate) fn gap(problem: &Problem<'_>, linearization: &Linearization, iterate:
     }
     let (mut shed_cost, mut bound, mut base_bound) = (0.0, 0.0, 0.0);
     for (at, demand) in problem.demands.iter().enumerate() {
-        // What is shed before the program is no choice of it.
+        // Demand that is shed before the program is not a choice of the program.
         shed_cost += (iterate.shed_rps[at] - demand.shed_rps) * demand.shed_price_ms;
         let mut rest = demand.rps - demand.shed_rps;
         kept[at].sort_by(|a, b| a.0.total_cmp(&b.0));

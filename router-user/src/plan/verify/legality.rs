@@ -64,7 +64,7 @@ pub fn legal(fleet: &Fleet, inputs: &Inputs, weights: &[RouteWeights]) -> Result
             *memory += rps * fleet.profile_of(engine).memory(class).unwrap_or(0.0);
         }
     }
-    // Each route may bring an amount of requests that is none.
+    // Each route may add an amount that is within rounding.
     let memory = fleet.profiles.iter().flat_map(|profile| fleet.classes.iter().filter_map(|class| profile.memory(class)));
     let heaviest = fleet.classes.iter().map(|class| class.work).chain(memory).fold(1.0, f64::max);
     let negligible = NEGLIGIBLE_RPS * heaviest * seen.len() as f64;

@@ -36,7 +36,7 @@ impl Snapshot {
             return Err(SnapshotError::Format { found: format });
         }
         let snapshot: Self = serde_json::from_slice(json).map_err(not_json)?;
-        // The digest is of these very bytes: nothing that reading might repair or drop escapes it.
+        // The digest covers these very bytes, also those that a reader might repair or drop.
         let start = format!("{{\"format\":{format},\"digest\":\"").len();
         let found = match json.get(start..start + DIGEST_LEN) {
             Some(digits) if digits == snapshot.digest.as_bytes() => {

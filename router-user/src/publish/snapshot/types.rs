@@ -76,7 +76,7 @@ pub struct EngineEntry {
     pub load_rps: f64,
     /// Expected time from arrival at the engine to the last token at that load, in ms.
     pub latency_ms: f64,
-    /// What one more request/s would cost everybody else, in ms.
+    /// Cost of one more request/s for all other requests, in ms.
     pub price_ms: f64,
     /// Expected TTFT and TBOT of an engine that is full, in ms; 0 where the publisher does not say.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What a data plane relies on: every invariant of a snapshot, and why one is refused.
+//! Validation of a snapshot: every invariant that a data plane relies on, and the errors.
 
 use thiserror::Error;
 
@@ -100,14 +100,14 @@ impl Snapshot {
             }
         }
         let sum: f64 = weights.iter().map(|s| s.weight).sum();
-        // A route whose engines are all gone has no weights; everything of it is shed.
+        // A route without any engine has no weights; all its demand is shed.
         if !weights.is_empty() && (sum - 1.0).abs() > 1e-6 {
             return Err(SnapshotError::Sum { route, sum });
         }
         Ok(())
     }
 
-    /// What is too far for the planned route is so for whatever takes its place.
+    /// An engine that is too far for the planned route is too far for its failover weights, too.
     fn check_distance(&self, route: usize, planned: &Route, weights: &[Share]) -> Result<(), SnapshotError> {
         match weights.iter().find(|share| planned.is_too_far(share.engine)) {
             Some(share) => Err(SnapshotError::TooFar { route, engine: self.engines[share.engine.index()].name.clone() }),

@@ -14,10 +14,10 @@ use crate::publish::snapshot::Snapshot;
 /// Generations kept: enough to look back over minutes of changes, bounded so that the disk never
 /// fills.
 const KEPT: usize = 64;
-/// What the controller writes to show that it lives.
+/// File with the heartbeat of the controller.
 const LIFE: &str = "alive";
-/// How often a directory is looked at for something newer. Others may write to it over a network,
-/// where nothing tells of a change.
+/// Interval at which a directory is read. Another machine may write to it over a network, which
+/// sends no notice of a change.
 const LOOK: Duration = Duration::from_millis(250);
 const PREFIX: &str = "snapshot-";
 const SUFFIX: &str = ".json";
@@ -47,7 +47,7 @@ impl DirStore {
         Ok(())
     }
 
-    /// Shows readers of the directory that its controller lives.
+    /// Writes the heartbeat of the controller, for readers of the directory.
     ///
     /// Errors: the file cannot be written.
     pub fn show_life(&self) -> Result<(), StoreError> {
@@ -55,14 +55,13 @@ impl DirStore {
         fs::write(&path, crate::clock::unix_ms().to_string()).map_err(StoreError::io("write", &path))
     }
 
-    /// The last sign of life of the controller; the next one is another. `None` where none was ever
-    /// given.
+    /// The last heartbeat of the controller; each one differs. `None` if there was none.
     pub fn life(&self) -> Option<Vec<u8>> {
         fs::read(self.dir.join(LIFE)).ok()
     }
 
-    /// The newest legal snapshot, if there is one; files that are torn or illegal are passed over
-    /// with a warning.
+    /// The newest legal snapshot, if there is one; torn and illegal files are skipped with a
+    /// warning.
     ///
     /// Errors: the directory cannot be read.
     pub fn latest(&self) -> Result<Option<Snapshot>, StoreError> {
@@ -121,7 +120,7 @@ impl DirStore {
     fn forget_old(&self) {
         let Ok(generations) = self.list() else { return };
         for &generation in &generations[..generations.len().saturating_sub(KEPT)] {
-            // A file that stays is only a file too many; the next publish tries again.
+            // A file that stays does no harm; the next publication tries again.
             if let Err(error) = fs::remove_file(self.file(generation)) {
                 tracing::debug!(%error, %generation, "cannot forget an old snapshot");
             }
@@ -157,7 +156,7 @@ impl Store for DirStore {
     }
 }
 
-/// Disks block; the runtime's own threads must not.
+/// Disk calls block, so they run outside the runtime's own threads.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, StoreError> + Send + 'static) -> Result<T, StoreError> {
     tokio::task::spawn_blocking(work).await.expect("reading a directory does not panic, and nobody cancels it")
 }
@@ -171,7 +170,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         file.sync_all()
     });
     if let Err(error) = written {
-        // The disk may be full: what was begun is worth nothing and must not stay.
+        // The disk may be full, so the unfinished file is removed.
         let _ = fs::remove_file(&temporary);
         return Err(StoreError::io("write", &temporary)(error));
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with any store.
+//! Errors of all stores.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::publish::snapshot::SnapshotError;
 
-/// Why a store gave or took nothing. Whatever it is, what was in force stays in force.
+/// The error of a store. The weights in use stay in use after every one of them.
 #[derive(Debug, Error)]
 pub enum StoreError {
     #[error("{doing} {}: {source}", path.display())]

@@ -9,10 +9,10 @@ use super::store::{EtcdStore, Head, NO_HEAD, after_all, ended, failed, within};
 use crate::publish::Generation;
 use crate::publish::store::StoreError;
 
-/// Share of a lease after which a leader that shows no sign of life is deposed. What is left of the
-/// lease is for the election, so that another controller leads before it is over. etcd's own expiry
-/// would be too late: it grants whole seconds, and no fewer than one and a half election timeouts,
-/// and looks for what has expired twice a second.
+/// Share of a lease after which a leader without a heartbeat is deposed. The rest of the lease is
+/// for the election, so that another controller leads before it is over. etcd's own expiry would be
+/// too late: it grants whole seconds, and no fewer than one and a half election timeouts, and looks
+/// for what has expired twice a second.
 const SILENCE_FRAC: f64 = 0.6;
 
 /// How long a leader with a lease of `length` may be silent.
@@ -42,7 +42,7 @@ impl Term {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Election {
     Won(Term),
-    /// Somebody else leads.
+    /// Another controller leads.
     Lost {
         leader: String,
         revision: i64,
@@ -88,8 +88,7 @@ impl EtcdStore {
             unchanged("epoch", &epoch),
             unchanged("head", &head),
         ];
-        // What the last leader had begun and not finished is above the head, and would only be in
-        // the way.
+        // Pieces that the last leader did not finish lie above the head; they are removed.
         let unfinished = DeleteOptions::new().with_range(after_all(&self.key("snapshots/")));
         let mut then = vec![
             TxnOp::put(self.key("leader"), name, Some(PutOptions::new().with_lease(lease))),

@@ -1,4 +1,4 @@
-//! What a leader writes: snapshots and pins.
+//! The writes of a leader: snapshots and pins.
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, TxnOp};
 

@@ -9,11 +9,11 @@ use super::store::{EtcdStore, PAGE, after_all, failed, within};
 use crate::protocol::DemandReport;
 use crate::publish::store::StoreError;
 
-/// A data plane that has not reported for so long leaves nothing behind in etcd.
+/// Time after which etcd drops the report of a data plane that no longer reports.
 const REPORT_LEASE: Duration = Duration::from_secs(60);
 
 impl EtcdStore {
-    /// Puts a demand report in the place of this data plane's last one.
+    /// Replaces this data plane's last demand report.
     ///
     /// Errors: etcd does not answer.
     pub async fn report(&self, report: &DemandReport) -> Result<(), StoreError> {
@@ -58,8 +58,8 @@ impl Reports {
         loop {
             let start = self.store.key("reports/");
             let Some(watch) = &mut self.watch else {
-                // Of what was missed, the last report of each data plane is there; the ones before
-                // it are lost, which an estimate of a rate bears.
+                // After a gap the last report of each data plane is still there. Earlier ones are
+                // lost, and an estimate of a rate tolerates that.
                 let options = GetOptions::new().with_range(after_all(&start)).with_limit(PAGE);
                 let mut answer = within("list reports", self.store.client.kv_client().get(start.clone(), Some(options))).await?;
                 let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);

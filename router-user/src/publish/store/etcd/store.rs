@@ -11,15 +11,15 @@ use crate::publish::Generation;
 use crate::publish::snapshot::Snapshot;
 use crate::publish::store::{Held, Store, StoreError};
 
-/// Longest wait for one answer. An etcd that is slower than this is as good as gone; everything is
-/// asked again later.
+/// Longest wait for one answer. A slower etcd counts as unresponsive; every request is repeated
+/// later.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Pings tell a connection that hangs from one that is quiet. etcd closes connections that ping
 /// more often than every 5 s, or while nothing is asked.
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// Keys per page of a listing: the names of this many fit one answer with room to spare.
 pub(super) const PAGE: i64 = 1_000;
-/// How often a snapshot is looked for anew when it was replaced and forgotten while it was read.
+/// Number of attempts to read a snapshot that is replaced and deleted during the read.
 const READS: usize = 3;
 /// The value of the head before anything was published. A head must exist, since etcd compares no
 /// value with a missing one.
@@ -34,7 +34,7 @@ pub struct EtcdStore {
     pub(super) lease: Arc<Mutex<Option<i64>>>,
 }
 
-/// What the key `head` says.
+/// The value of the key `head`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) generation: Generation,
@@ -170,7 +170,7 @@ impl Store for EtcdStore {
             }
             match self.fetch(head).await {
                 Ok(snapshot) => return Ok(Some(Arc::new(snapshot))),
-                // Replaced and forgotten meanwhile.
+                // Replaced and deleted meanwhile.
                 Err(StoreError::Unknown(_)) if reads < READS => reads += 1,
                 Err(error) => return Err(error),
             }
@@ -190,7 +190,7 @@ impl Store for EtcdStore {
     async fn generations(&self) -> Result<Vec<Generation>, StoreError> {
         let (head, _) = self.head().await?;
         let mut generations: Vec<Generation> = self.pieces().await?.into_iter().map(|(generation, _)| generation).collect();
-        // Above the head is what is being published just now, or was when its leader died.
+        // Generations above the head are being published now, or were when their leader died.
         generations.retain(|&generation| generation <= head.generation);
         generations.dedup();
         Ok(generations)
@@ -224,7 +224,7 @@ pub(super) fn ended(doing: &'static str) -> StoreError {
     failed(doing, etcd_client::Error::WatchError("etcd ended it: it restarted, or compacted what was asked for".to_owned()))
 }
 
-/// Waits for an answer, but not for ever.
+/// Waits for an answer for a bounded time.
 pub(super) async fn within<T>(
     doing: &'static str,
     answer: impl Future<Output = Result<T, etcd_client::Error>>,
