@@ -1,4 +1,4 @@
-//! What operators talk to: the Unix socket of the commands, and the TCP port of Prometheus and
+//! The interface for operators: the Unix socket of the commands, and the TCP port of Prometheus and
 //! probes.
 //!
 //! `view` holds what is shown, as plain data that both ends share. `server` accepts connections,

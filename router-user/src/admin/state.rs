@@ -1,4 +1,4 @@
-//! What this process runs, and what can be said of it as a whole.
+//! The roles of this process, and its readiness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,8 @@ impl AdminState {
         });
     }
 
-    /// Whether this process can do its job now: the generation in use, or the reason why not.
+    /// The readiness of this process: the generation in use, or the reason for which it cannot
+    /// serve.
     ///
     /// A data plane is ready when it has a snapshot and can reach an engine. A controller alone is
     /// ready when it has published: data planes need its snapshots most when engines fail, so

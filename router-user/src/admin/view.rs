@@ -107,7 +107,7 @@ pub struct EngineView {
     pub live: Option<LiveEngine>,
 }
 
-/// What one data plane sees of an engine.
+/// One engine as one data plane sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LiveEngine {
     pub in_flight: u64,
@@ -121,7 +121,7 @@ pub struct LiveEngine {
     /// End to end.
     pub latency_ms: Option<f64>,
     pub available: bool,
-    /// What those means are made of: sums, and counts of answers.
+    /// The sums and counts of answers behind those means.
     #[serde(default)]
     pub ttft_ms_sum: f64,
     #[serde(default)]

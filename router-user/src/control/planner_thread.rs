@@ -39,7 +39,7 @@ pub(crate) struct PlanJob {
     pub(crate) inputs: Inputs,
     /// The current weights; routes may be missing where the fleet has changed.
     pub(crate) current: Option<Vec<RouteWeights>>,
-    /// What has changed in the fleet since the current weights were published.
+    /// The changes of the fleet since the current weights were published.
     pub(crate) change: Option<String>,
 }
 

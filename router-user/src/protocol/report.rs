@@ -12,7 +12,7 @@ pub struct DemandReport {
     pub window_ms: u64,
     /// Requests that arrived, by class name, refused ones included; retries are not arrivals.
     pub arrivals: Vec<(String, u64)>,
-    /// Generation in force there: a controller that has lost its store learns from it above what it
+    /// Generation in use there: a controller that has lost its store learns from it above what it
     /// must publish.
     #[serde(default)]
     pub generation: u64,

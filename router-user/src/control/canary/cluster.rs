@@ -192,12 +192,12 @@ impl CanaryCluster {
         if served_rps > 0.0 { sum / served_rps } else { 0.0 }
     }
 
-    /// Whether the snapshot of this number is the one on trial.
+    /// True if the snapshot of this generation is on trial.
     pub(super) fn is_trying(&self, generation: u64) -> bool {
         self.trial.as_ref().is_some_and(|trial| trial.generation == generation)
     }
 
-    /// What the trial has shown, once its time is over.
+    /// The result of the trial, once its time is over.
     pub(super) fn result(&self, now: Duration) -> Option<TrialResult> {
         self.trial.as_ref().filter(|trial| now >= trial.until).map(Trial::result)
     }

@@ -24,7 +24,7 @@ pub struct ControlStatus {
     pub last_plan_ms: f64,
     /// Expected mean latency under the present weights and inputs, in ms.
     pub expected_ms: f64,
-    /// What the loss of each region would have meant when the current weights were published.
+    /// The region check of the current weights, as of their publication.
     #[serde(default)]
     pub regions: Vec<RegionLoss>,
     pub clusters: Vec<ClusterDemand>,

@@ -74,7 +74,7 @@ pub(super) struct Publication {
     pub(super) decision: String,
 }
 
-/// What follows when pins are kept.
+/// The next step after the pins are stored.
 pub(super) enum Then {
     Pinned(oneshot::Sender<Result<(), CommandError>>),
     Unpinned(usize, oneshot::Sender<Result<usize, CommandError>>),
@@ -105,8 +105,8 @@ pub struct Controller {
     pub(super) revision: u64,
     pub(super) canary: Canary,
     pub(super) planner: PlannerThread,
-    /// What runs beside the loop: at most one round, one order, one heartbeat, one check and what
-    /// others publish.
+    /// Work beside the loop: at most one round, one order, one heartbeat, one check and the
+    /// adoption of other leaders' snapshots.
     pub(super) work: JoinSet<Event>,
     /// A plan is made or published; another one is wanted after it.
     pub(super) has_round: bool,

@@ -104,7 +104,7 @@ mod tests {
         for (before, after) in [(0.0, 320.0), (10.0, 1_000.0), (1_000.0, 10.0), (250.0, 500.0)] {
             let mut dispersion = Dispersion::default();
             counts(before, 1.0, 60).into_iter().for_each(|count| dispersion.observe(count, before));
-            // Whoever estimates the rate lags behind it for a while.
+            // An estimate of the rate lags behind it for a while.
             for (nth, count) in counts(after, 1.0, 30).into_iter().enumerate() {
                 let lag = (-(nth as f64) / 3.0).exp();
                 dispersion.observe(count, after + lag * (before - after));

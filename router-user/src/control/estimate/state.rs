@@ -265,7 +265,7 @@ impl Measured {
         if far > 0 {
             anomalies.push(Anomaly {
                 subject: "pins".to_owned(),
-                detail: format!("{far} name an engine that is now farther than the class may go; not in force"),
+                detail: format!("{far} name an engine that is now farther than the class may go; not active"),
             });
         }
         anomalies.extend(self.drifts.iter().zip(&fleet.engines).filter_map(|(drift, engine)| {

@@ -17,7 +17,7 @@ const BACKOFF_MOST: Duration = Duration::from_secs(1);
 /// Number of heartbeats of a leader within its lease, so that a late one does not end the term.
 const SIGNS: u32 = 6;
 
-/// Who leads, as this controller knows it.
+/// The leader, as this controller knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Lead {
     /// This controller's term, while it leads.
@@ -93,7 +93,7 @@ async fn hold(store: &EtcdStore, mut term: Term, length: Duration, lead: &watch:
             match tokio::time::timeout_at(until, store.prolong(&term, length)).await {
                 Ok(Ok(prolonged)) => break prolonged,
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "no sign of life was taken; trying again while the term lasts");
+                    tracing::warn!(%error, "etcd took no heartbeat; trying again while the term lasts");
                     tokio::time::sleep(BACKOFF_FIRST).await;
                 }
                 Err(_) => break None,

@@ -320,8 +320,8 @@ impl Archive {
         let dir = self.dir.clone();
         match tokio::task::spawn_blocking(move || dir.show_life()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "no sign of life in the directory"),
-            Err(error) => tracing::debug!(%error, "no sign of life in the directory"),
+            Ok(Err(error)) => tracing::debug!(%error, "cannot write the heartbeat to the snapshot directory"),
+            Err(error) => tracing::debug!(%error, "cannot write the heartbeat to the snapshot directory"),
         }
     }
 }

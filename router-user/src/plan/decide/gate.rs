@@ -149,7 +149,8 @@ impl Decision {
     }
 }
 
-/// Whether the plan sheds a noticeably different amount, in all or of any one priority.
+/// The reason to publish if the plan sheds a noticeably different amount, in all or of one
+/// priority.
 fn shed_differs(
     fleet: &Fleet,
     inputs: &Inputs,

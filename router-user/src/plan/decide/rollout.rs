@@ -29,7 +29,7 @@ pub struct Passage {
 #[derive(Clone, Copy, Debug, Default)]
 struct Between {
     before: f64,
-    /// What flows that grow add to it.
+    /// The load that growing flows add.
     growth: f64,
 }
 

@@ -169,7 +169,7 @@ pub struct Comparison {
     pub differences: Differences,
 }
 
-/// What differs between two plans of one fleet, largest first.
+/// The differences between two plans of one fleet, largest first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Differences {
     pub objective_ms: f64,

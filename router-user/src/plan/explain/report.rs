@@ -1,4 +1,4 @@
-//! What `ilb solve` prints: a plan as JSON with stable keys, or as a table.
+//! The output of `ilb solve`: a plan as JSON with stable keys, or as a table.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ const BUDGET_TOLERANCE: f64 = 1e-4;
 pub struct Solution {
     /// `optimal` or `degraded`.
     pub status: &'static str,
-    /// What a served request costs in the mean: its latency, each part times its class's weight.
+    /// Mean cost of a served request: its latency, each part times its class's weight.
     pub objective_ms: f64,
     /// Mean latency of a served request.
     pub latency_ms: f64,
@@ -278,7 +278,7 @@ pub fn table(fleet: &Fleet, inputs: &Inputs, plan: &Plan, nearest: &crate::plan:
     text
 }
 
-/// What limits a gap where the program is not convex, as part of a sentence.
+/// The limit of a gap where the program is not convex, as part of a sentence.
 pub(crate) const ONE_MIX_EACH: &str = ", as long as each engine keeps its mix of classes";
 
 /// Whether a ms counts for anything but a ms.

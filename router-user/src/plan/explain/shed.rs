@@ -62,8 +62,8 @@ fn sentence(fleet: &Fleet, (inputs, plan): (&Inputs, &Plan), shed: &[&Route], ro
     if best.is_empty() {
         return format!("{amount}; no other engine may serve it");
     }
-    // What is refused are requests, what an engine lacks is load: the two differ where requests are
-    // unlike those of its profile.
+    // Refused demand is in requests, and a lack of capacity is in load: the two differ where
+    // requests are unlike those of its profile.
     let is_alike = shed.iter().all(|other| fleet.classes[other.class.index()].work == 1.0);
     let unit = if is_alike { "more requests/s" } else { "more reference requests/s (those of its profile)" };
     format!("{amount}; {} {unit} of {} would remove it", rate(least), names(fleet, &best, "or"))

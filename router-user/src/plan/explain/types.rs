@@ -13,7 +13,7 @@ pub struct Explanation {
     /// Mean latency of a served request, in ms: the objective where no class has weights.
     pub latency_ms: f64,
     pub gap_frac: f64,
-    /// Whether the gap holds only as long as each engine keeps its mix of classes, as where classes
+    /// True if the gap holds only as long as each engine keeps its mix of classes, as where classes
     /// differ in more than work.
     #[serde(default)]
     pub is_mix_frozen: bool,
@@ -29,8 +29,7 @@ pub struct RouteExplanation {
     pub shed_rps: f64,
     /// Marginal cost of one more request, in ms.
     pub price_ms: f64,
-    /// Whether that request would have to be shed, so that the price is set by priority and not by
-    /// latency.
+    /// True if that request would be shed, so that the price is set by priority and not by latency.
     pub is_price_of_shed: bool,
     /// The limit that sets the price, if it is one.
     #[serde(default)]
@@ -71,33 +70,33 @@ pub struct EngineExplanation {
     /// That sum less the price of the (cluster, class), in ms: 0 for what is used, at least 0 for
     /// what is not.
     pub dearer_ms: Option<f64>,
-    /// What keeps the engine's load from growing, if it is one thing; otherwise the balance of
-    /// prices does.
+    /// The one limit that keeps the engine's load from growing, if there is one; otherwise the
+    /// balance of prices does.
     pub held_by: Option<Hold>,
     /// The other clusters and classes that load the engine, largest first.
     pub shared_with: Vec<Share>,
 }
 
-/// What one more request of a class from a cluster costs at an engine, in ms.
+/// Cost of one more request of a class from a cluster at an engine, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     /// One round trip. This and the next two count each ms as often as the class's weights say.
     pub network_ms: f64,
-    /// What the request itself spends in the engine: TTFT and its tokens.
+    /// Time of the request itself in the engine: TTFT and its tokens.
     pub own_latency_ms: f64,
-    /// What it costs all other requests of the engine, by slowing it down.
+    /// Cost for all other requests of the engine, which becomes slower.
     pub externality_ms: f64,
-    /// What it costs because the engine is full and something else has to give way.
+    /// Cost of the full engine: another request has to give way.
     pub capacity_ms: f64,
-    /// What it costs because the engine's KV memory is full.
+    /// Cost of the engine's full KV memory.
     pub memory_ms: f64,
-    /// What it costs, or saves, because its round trip is above, or below, the mean that its
-    /// cluster has as a budget.
+    /// Cost, or saving, of a round trip that is above, or below, the mean that its cluster has as a
+    /// budget.
     pub detour_ms: f64,
-    /// What it costs because requests that went elsewhere before lose their caches. At an engine
-    /// that gets exactly what the current weights send it, anything from nothing (one request less
-    /// would free nothing) to the whole price of moving (one more would have to move) is
-    /// consistent: the part that its price has room for.
+    /// Cost of moving: requests that went elsewhere before lose their caches. At an engine that
+    /// gets exactly what the current weights send it, anything from nothing (one request less would
+    /// free nothing) to the whole price of moving (one more would have to move) is consistent: the
+    /// part that its price has room for.
     pub churn_ms: f64,
 }
 

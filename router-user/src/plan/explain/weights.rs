@@ -104,7 +104,7 @@ fn price_limit(plan: &Plan, route: &Route, work: f64, engines: &[EngineExplanati
         (terms.detour_ms, PriceLimit::DetourBudget),
     ];
     let largest = parts.into_iter().filter(|&(part_ms, _)| part_ms > 0.0).max_by(|a, b| a.0.total_cmp(&b.0));
-    // What is shed has no other reason than a full engine, even where its price does not show it.
+    // Only a full engine causes shed, even where its price does not show it.
     largest.map(|(_, limit)| limit).or((route.shed_rps > 0.0).then_some(PriceLimit::Capacity))
 }
 

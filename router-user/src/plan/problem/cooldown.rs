@@ -147,7 +147,7 @@ mod tests {
         let factors = |cooldown: &Cooldown| [0, 1].map(|class| cooldown.factor(ClusterId(0), ClassId(class)));
         cooldown.observe(None);
         cooldown.observe(Some(&before));
-        assert_eq!(factors(&cooldown), [1.0, 1.0], "what is first in force has not moved");
+        assert_eq!(factors(&cooldown), [1.0, 1.0], "the first weights have not moved");
         for nth in 0..COOLDOWN_PLANS {
             cooldown.observe(Some(&after));
             assert_eq!(factors(&cooldown), [COOLDOWN_FACTOR, 1.0], "plan {nth} after the move");

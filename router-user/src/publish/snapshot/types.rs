@@ -151,7 +151,7 @@ impl Snapshot {
         crate::model::ineligible(&engine.models, &engine.tags, &class.model, &class.require)
     }
 
-    /// Whether the cluster is to apply it.
+    /// True if the cluster is to apply it.
     pub fn is_for(&self, cluster: &str) -> bool {
         self.target_clusters.is_empty() || self.target_clusters.iter().any(|name| name == cluster)
     }
@@ -212,7 +212,7 @@ fn at_capacity(profile: &Profile, curve: impl Fn(&Profile) -> &Curve) -> f64 {
 }
 
 impl Route {
-    /// Whether the class may not go as far as `engine` is from the cluster.
+    /// True if `engine` is farther from the cluster than the class may go.
     pub fn is_too_far(&self, engine: EngineId) -> bool {
         self.too_far.binary_search(&engine).is_ok()
     }

@@ -27,8 +27,8 @@ pub trait Store {
     fn generations(&self) -> impl Future<Output = Result<Vec<Generation>, StoreError>> + Send;
 }
 
-/// What a reader has already: its generation, and the digest that tells whether it is the same
-/// content under that number.
+/// The snapshot that a reader has already: its generation, and the digest that tells whether it is
+/// the same content under that number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     pub generation: Generation,

@@ -27,12 +27,12 @@ pub struct Term {
     /// Revision at which the election key was created; no other leader's key has the same.
     revision: i64,
     lease: i64,
-    /// Until when this leader may believe that it leads, unless it shows a sign of life.
+    /// Time at which the term ends, unless a heartbeat prolongs it.
     pub until: Instant,
 }
 
 impl Term {
-    /// Whether both are the same time of leading, prolonged or in another epoch as it may be.
+    /// True if both are the same term, also if it was prolonged or has opened another epoch.
     pub fn is_same_lead(&self, other: &Self) -> bool {
         self.revision == other.revision && self.lease == other.lease
     }
@@ -135,8 +135,8 @@ impl EtcdStore {
         }
     }
 
-    /// Ends the term of a leader that has shown no sign of life since revision `last`. A sign that
-    /// was only late to arrive here keeps it.
+    /// Ends the term of a leader without a heartbeat since revision `last`. A heartbeat that is
+    /// only late here keeps the term.
     async fn depose(&self, last: i64) -> Result<(), StoreError> {
         let unchanged = Compare::mod_revision(self.key("leader"), CompareOp::Less, last + 1);
         let delete = TxnOp::delete(self.key("leader"), None);
@@ -144,7 +144,7 @@ impl EtcdStore {
         within("depose a silent leader", self.client.kv_client().txn(txn)).await.map(drop)
     }
 
-    /// Whether a controller leads.
+    /// True if a controller leads.
     ///
     /// Errors: etcd does not answer.
     pub async fn is_led(&self) -> Result<bool, StoreError> {

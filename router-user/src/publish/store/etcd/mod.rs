@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `head` | the newest generation in 16 hexadecimal digits, and its snapshot's number of pieces |
 //! | `snapshots/GENERATION/PIECE` | a piece of a snapshot's JSON, small enough for one etcd write |
-//! | `leader` | the controller that leads, bound to its lease; renewed as a sign of life |
+//! | `leader` | the controller that leads, bound to its lease; renewed as a heartbeat |
 //! | `epoch` | the epoch of the last leader, which only grows |
 //! | `reports/CLUSTER/INSTANCE` | the last demand report of a data plane, bound to its lease |
 //! | `pins` | weights set by hand, so that the next leader respects them too |
