@@ -8,6 +8,7 @@
 mod client;
 mod endpoints;
 mod families;
+mod fields;
 mod handlers;
 mod listen;
 mod live;
@@ -20,6 +21,7 @@ mod view;
 pub use client::{AdminClient, ClientError};
 pub use endpoints::{ENDPOINTS, Place};
 pub use families::FAMILIES;
+pub use fields::ANSWERS;
 pub use listen::{SocketError, bind_socket};
 pub use server::serve;
 pub use state::AdminState;

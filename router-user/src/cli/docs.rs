@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use clap::{Arg, Command, CommandFactory};
-use router_user::admin::{ENDPOINTS, FAMILIES, Place};
+use router_user::admin::{ANSWERS, ENDPOINTS, FAMILIES, Place};
 
 use super::args::Cli;
 use super::print::print;
@@ -76,11 +76,19 @@ pub(crate) fn docs(page: Option<&str>) -> anyhow::Result<()> {
 const ADMIN_HEAD: &str = "\
 # Endpoints
 
-<!-- Generated from router-user/src/admin/endpoints.rs; change that, then run
+<!-- Generated from router-user/src/admin/{endpoints,fields}.rs; change those, then run
      ILB_UPDATE_DOCS=1 cargo test --release -p router-user --test it docs -->
 
 Refusals are a sentence as plain text. On the admin port and socket each connection serves one
 request; a request that does not come within 2 s loses its connection.
+";
+
+/// The text before the fields of answers.
+const FIELDS_HEAD: &str = "
+## Fields of the JSON answers
+
+`[]` stands for the items of a list, `pairs` for a list of lists of two. A field without a value is
+null. Requests of a load are those that the profile was measured with.
 ";
 
 fn admin() -> String {
@@ -94,6 +102,13 @@ fn admin() -> String {
         out += &format!("\n## {title}\n\n| endpoint | request | answer | status |\n|---|---|---|---|\n");
         for of in ENDPOINTS.iter().filter(|of| of.place == place) {
             out += &format!("| `{} {}` | {} | {} | {} |\n", of.method, of.path, of.request, of.answer, of.statuses);
+        }
+    }
+    out += FIELDS_HEAD;
+    for answer in ANSWERS {
+        out += &format!("\n### `GET {}`\n\n| field | type or unit | meaning |\n|---|---|---|\n", answer.path);
+        for field in answer.fields {
+            out += &format!("| `{}` | {} | {} |\n", field.path, field.unit, field.meaning);
         }
     }
     out

@@ -1,6 +1,7 @@
 //! The admin port and socket over a real controller, data plane and proxy, in this process.
 
 mod exposition;
+mod fields;
 mod metrics;
 mod ready;
 mod views;
