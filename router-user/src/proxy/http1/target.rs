@@ -8,6 +8,28 @@ use std::ops::Range;
 
 use super::head::HeadError;
 
+/// Bytes that a target may have: visible ASCII, but neither `#` nor `\`. Parsers disagree about
+/// fragments and backslashes, and no client sends them.
+const IN_TARGET: [bool; 256] = bytes_between(0x21, 0x7e, b"#\\");
+/// Bytes of a name that need no escape and delimit nothing (RFC 3986 2.3).
+const UNRESERVED: [bool; 256] = bytes_between(b'-', b'~', b"/:;<=>?@[\\]^`{|}");
+
+/// A table of the bytes from `first` to `last`, without `except`.
+const fn bytes_between(first: u8, last: u8, except: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = first as usize;
+    while byte <= last as usize {
+        table[byte] = true;
+        byte += 1;
+    }
+    let mut n = 0;
+    while n < except.len() {
+        table[except[n] as usize] = false;
+        n += 1;
+    }
+    table
+}
+
 /// A request target, understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Target<'a> {
@@ -24,8 +46,7 @@ impl<'a> Target<'a> {
     /// Errors: another form, bytes that are not visible ASCII, a fragment, a malformed host, or a
     /// path that two servers may read in two ways.
     pub(super) fn read(method: &str, text: &'a str) -> Result<Self, HeadError> {
-        // Parsers disagree about fragments and backslashes, and no client sends them.
-        if !text.bytes().all(|b| (0x21..=0x7e).contains(&b) && b != b'#' && b != b'\\') {
+        if !text.bytes().all(|b| IN_TARGET[usize::from(b)]) {
             return Err(HeadError::Target("it has a byte that a target may not have"));
         }
         // RFC 9112 3.2.4: the asterisk is for OPTIONS alone.
@@ -141,7 +162,7 @@ fn is_port(text: &[u8]) -> bool {
 /// A registered name or an IPv4 address. A comma, which RFC 3986 allows, is refused: a list of
 /// hosts must not pass for one.
 fn is_name(name: &[u8]) -> bool {
-    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"-._~".contains(b);
+    let is_plain = |b: &u8| UNRESERVED[usize::from(*b)];
     let is_allowed = |b: &u8| is_plain(b) || b"%!$&'()*+;=".contains(b);
     name.iter().all(is_plain)
         || (name.iter().all(is_allowed) && std::str::from_utf8(name).is_ok_and(|text| decode(text).is_some()))

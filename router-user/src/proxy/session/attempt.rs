@@ -195,12 +195,12 @@ impl<S: Stream> Attempt<'_, '_, S> {
             }
         })
         .await;
-        let (head, step) = match opened {
+        let step = match opened {
             Ok(opened) => opened?,
             Err(Interrupted::Late) => opening.flush().ok_or(Failure::Late)?,
             Err(Interrupted::ClientGone) => return Err(Failure::ClientGone),
         };
-        let before = opening.before;
+        let (head, before) = (*opening.head(), opening.before);
         Ok(Answer { upstream, head, step, before, sent_at, upload, is_end })
     }
 }

@@ -76,7 +76,11 @@ impl<S: Stream> Session<'_, S> {
                     if key.is_demand {
                         routes.note_answer(key.class, id, &worker.timers, answer.sent_at, &answer.head.response);
                     }
-                    return Forward::new(self, engine, request, body, answer).run().await;
+                    let mut forward = Forward::new(self, engine, request, body, answer);
+                    return match forward.pass_on().await {
+                        Ok(()) => forward.end_whole(),
+                        Err(outcome) => forward.end_early(outcome).await,
+                    };
                 }
                 Err(Failure::ClientGone) => {
                     worker.stats.count(Outcome::ClientGone);

@@ -44,6 +44,7 @@ pub(super) struct Forward<'a, 'w, S: Stream> {
 }
 
 impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
+    #[inline]
     pub(super) fn new(
         session: &'a mut Session<'w, S>,
         engine: &'a Rc<Engine<S>>,
@@ -78,21 +79,11 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
         }
     }
 
-    /// Passes the answer on, counts what became of the request, and says how the client's
-    /// connection goes on.
-    pub(super) async fn run(mut self) -> AfterExchange {
-        let outcome = self.pass_on().await.err().unwrap_or(Outcome::Ok);
-        self.session.worker.stats.count(outcome);
-        match outcome {
-            Outcome::Ok => self.end_whole(),
-            Outcome::ClientGone => AfterExchange::Close,
-            Outcome::ClientStalled => AfterExchange::Reset,
-            broken => self.end_broken(broken).await,
-        }
-    }
-
-    /// Passes on step after step, until the answer is whole.
-    async fn pass_on(&mut self) -> Result<(), Outcome> {
+    /// Passes on step after step, until the answer is whole. [`Self::end_whole`] or
+    /// [`Self::end_early`] comes next.
+    ///
+    /// Errors: the outcome of a request whose answer cannot be passed on whole.
+    pub(super) async fn pass_on(&mut self) -> Result<(), Outcome> {
         loop {
             self.count_step();
             // Once the answer has begun the request goes to no other engine.
@@ -190,9 +181,11 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
         }
     }
 
-    fn end_whole(self) -> AfterExchange {
+    /// Counts a request whose answer is whole, and says how the client's connection goes on.
+    pub(super) fn end_whole(self) -> AfterExchange {
         let Self { session, engine, upstream, .. } = self;
         let worker = session.worker;
+        worker.stats.count(Outcome::Ok);
         engine.counters.e2e.observe(worker.timers.elapsed() - self.sent_at);
         if self.response.keep_alive && self.upload.is_whole() && !self.is_end {
             engine.checkin(upstream, worker.timers.coarse(), &worker.config);
@@ -202,6 +195,16 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
         }
         session.client.consume(self.body.held);
         AfterExchange::Again
+    }
+
+    /// Counts a request whose answer ended early, and says how the client's connection goes on.
+    pub(super) async fn end_early(self, outcome: Outcome) -> AfterExchange {
+        self.session.worker.stats.count(outcome);
+        match outcome {
+            Outcome::ClientGone => AfterExchange::Close,
+            Outcome::ClientStalled => AfterExchange::Reset,
+            broken => self.end_broken(broken).await,
+        }
     }
 
     /// Ends an answer that the engine did not finish. An event stream gets an error event that says

@@ -43,9 +43,9 @@ pub(super) struct AnswerHead {
 pub(super) struct Advanced {
     /// Bytes of the input that are used up.
     pub(super) consumed: usize,
-    /// The head, and what the client gets of the input behind the consumed bytes; `None` while more
-    /// is needed.
-    pub(super) begun: Option<(AnswerHead, Step)>,
+    /// What the client gets of the input behind the consumed bytes; `None` while more is needed.
+    /// Once there is something, [`Opening::head`] has the head.
+    pub(super) begun: Option<Step>,
 }
 
 /// What the head for the client says beside the engine's own fields.
@@ -104,8 +104,13 @@ impl<'a> Opening<'a> {
     }
 
     /// Begins the answer with what is held back.
-    pub(super) fn flush(&self) -> Option<(AnswerHead, Step)> {
-        self.head.filter(|_| self.is_holding()).map(|head| (head, Step::default()))
+    pub(super) fn flush(&self) -> Option<Step> {
+        self.is_holding().then(Step::default)
+    }
+
+    /// The head of an answer that has begun.
+    pub(super) fn head(&self) -> &AnswerHead {
+        self.head.as_ref().expect("nothing of a body comes before the head")
     }
 
     /// Looks at `input`, which starts behind all that was consumed before; `is_end` says that no
@@ -131,7 +136,7 @@ impl<'a> Opening<'a> {
         let framed = &rest[..step.consumed];
         let is_content = self.content.as_mut().is_none_or(|content| content.is_in(framed));
         if step.is_done || (held > 0 && (is_content || self.before.held + held > HELD_MAX)) {
-            return Ok(Advanced { consumed, begun: Some((*head, step)) });
+            return Ok(Advanced { consumed, begun: Some(step) });
         }
         out.extend_from_slice(&rest[..step.raw]);
         out.extend_from_slice(step.tail);
@@ -211,7 +216,7 @@ mod tests {
             held.extend_from_slice(read);
             let advanced = opening.advance(&held, is_end, &mut out)?;
             held.drain(..advanced.consumed);
-            if let Some((_, step)) = advanced.begun {
+            if let Some(step) = advanced.begun {
                 out.extend_from_slice(&held[..step.raw]);
                 out.extend_from_slice(step.tail);
                 return Ok(Some(String::from_utf8(out).unwrap()));
