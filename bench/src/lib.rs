@@ -8,6 +8,7 @@ pub mod clock;
 pub mod compare;
 pub mod demo;
 pub mod engine;
+pub mod faults;
 pub mod http;
 pub mod load;
 pub mod net;

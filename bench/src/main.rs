@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use bench::{compare, demo, engine, load, plan, real_engine, relay, sim};
+use bench::{compare, demo, engine, faults, load, plan, real_engine, relay, sim};
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -25,6 +25,9 @@ enum Command {
     Load(load::Args),
     /// ilb beside haproxy and nginx: latency, rate and CPU
     Compare(compare::Args),
+    /// Engines that misbehave, overload and wrong numbers: what clients of ilb notice, beside other
+    /// proxies
+    Faults(faults::Args),
     /// Time, churn and certificates of the planner on a synthetic fleet
     Plan(plan::Args),
     /// An hour of a fleet's life on a virtual clock: swings, faults, and what each policy makes of
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
             Command::Relay(args) => relay::run(args).await,
             Command::Load(args) => load::run(args).await,
             Command::Compare(args) => compare::run(args).await,
+            Command::Faults(args) => faults::run(args).await,
             Command::Plan(args) => plan::run(&args),
             Command::Sim(args) => sim::run(&args),
             Command::RealEngine(args) => real_engine::run(args).await,

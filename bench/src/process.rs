@@ -95,7 +95,8 @@ impl Child {
         bail!("{} did not answer http://{address}{path} with {status} within {START:?}; last: {last}", self.name)
     }
 
-    fn signal(&self, signal: i32) {
+    /// Sends a signal to the child and what it started.
+    pub fn signal(&self, signal: i32) {
         if let Ok(group) = i32::try_from(self.group()) {
             // SAFETY: kill takes no pointers; the group was made by `spawn` for this child, and its
             // leader has not been reaped yet when this is called, so the number cannot belong to
@@ -122,9 +123,16 @@ impl Drop for Child {
 
 /// One GET on a connection of its own: status and body.
 pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, Vec<u8>)> {
+    request(address, "GET", path, "").await
+}
+
+/// One request on a connection of its own: status and body.
+pub async fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<(u16, Vec<u8>)> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let length = body.len();
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await?;
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).await?;

@@ -1,6 +1,6 @@
 //! The queue in front of the engine.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use crate::clock;
 pub(super) struct Admission {
     capacity_rps: f64,
     depth: f64,
+    /// Times that a request takes longer than in a sound engine; >= 1.
+    slowness: Cell<f64>,
     state: RefCell<State>,
     arrived: Notify,
 }
@@ -43,7 +45,13 @@ impl Admission {
         // A new engine has no idle time behind it, from which a full bucket would come.
         let credit = (depth * START_FRAC).max(1.0);
         let state = RefCell::new(State { credit, at: clock::now(), waiting: VecDeque::new() });
-        Self { capacity_rps, depth, state, arrived: Notify::new() }
+        Self { capacity_rps, depth, slowness: Cell::new(1.0), state, arrived: Notify::new() }
+    }
+
+    /// From `now` on requests are admitted `factor` times slower.
+    pub(super) fn slow(&self, factor: f64, now: Instant) {
+        self.refill(&mut self.state.borrow_mut(), now);
+        self.slowness.set(factor);
     }
 
     /// `None`: start at once. Otherwise start when the receiver completes; dropping it leaves the
@@ -92,13 +100,17 @@ impl Admission {
                 state.credit -= 1.0;
             }
         }
-        (!state.waiting.is_empty()).then(|| Duration::from_secs_f64((1.0 - state.credit) / self.capacity_rps))
+        (!state.waiting.is_empty()).then(|| Duration::from_secs_f64((1.0 - state.credit) / self.rate_rps()))
     }
 
     fn refill(&self, state: &mut State, now: Instant) {
         let elapsed_s = now.saturating_duration_since(state.at).as_secs_f64();
-        state.credit = (state.credit + elapsed_s * self.capacity_rps).min(self.depth);
+        state.credit = (state.credit + elapsed_s * self.rate_rps()).min(self.depth);
         state.at = now;
+    }
+
+    fn rate_rps(&self) -> f64 {
+        self.capacity_rps / self.slowness.get()
     }
 }
 
@@ -122,6 +134,20 @@ mod tests {
         admission.turn(at(202));
         assert!(third.try_recv().is_ok(), "the one that left does not take a turn");
         assert!(admission.turn(at(202)).is_none());
+    }
+
+    #[test]
+    fn a_slowed_engine_admits_as_much_less() {
+        let admission = Admission::new(10.0, Duration::from_millis(100));
+        let start = clock::now() + Duration::from_secs(1);
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        assert!(matches!(admission.enter(at(0)), Ok(None)), "the bucket holds one");
+        admission.slow(2.0, at(0));
+        let Ok(Some(mut turn)) = admission.enter(at(0)) else { panic!("the bucket is empty") };
+        admission.turn(at(150));
+        assert!(turn.try_recv().is_err(), "at half speed a turn takes 200 ms");
+        admission.turn(at(201));
+        assert!(turn.try_recv().is_ok());
     }
 
     #[test]

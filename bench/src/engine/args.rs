@@ -55,6 +55,14 @@ pub struct Args {
     /// Answer everything at once and never queue: for measuring what stands in front of it
     #[arg(long, conflicts_with_all = ["config", "capacity_rps", "ttft", "tbot", "prefill_ms", "scale"])]
     pub instant: bool,
+    /// Time that each prompt token (4 bytes) adds to the first token's, in ms: long prompts then
+    /// take as long as they do
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    pub prompt_token_ms: f64,
+    /// Write a line for each request that arrives: CLOCK_MONOTONIC in ns, the number N of a mark
+    /// [#N] in its body or -, and the requests in the engine before it
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
     /// Write each token's CLOCK_MONOTONIC time into its text, for measuring the delay of each event
     #[arg(long)]
     pub stamp: bool,
@@ -68,6 +76,8 @@ pub(super) struct Settings {
     pub(super) models: Vec<String>,
     pub(super) pace: Pace,
     pub(super) load_window: Duration,
+    pub(super) prompt_token_ms: f64,
+    pub(super) journal: Option<PathBuf>,
     pub(super) is_stamping: bool,
 }
 
@@ -80,6 +90,8 @@ const LOAD_WINDOW: Duration = Duration::from_secs(2);
 impl Args {
     pub(super) fn settle(self) -> Result<Settings> {
         ensure!(self.scale.is_finite() && self.scale > 0.0, "--scale is {}; wanted a number > 0", self.scale);
+        let is_cost = self.prompt_token_ms.is_finite() && self.prompt_token_ms >= 0.0;
+        ensure!(is_cost, "--prompt-token-ms is {}; wanted a number >= 0", self.prompt_token_ms);
         let load_window = self.load_window.unwrap_or_else(|| LOAD_WINDOW.div_f64(self.scale.min(1.0)));
         ensure!(!load_window.is_zero(), "--load-window is zero; wanted a duration > 0");
         let (mut listen, mut name, mut models) = (DEFAULT_LISTEN, "engine".to_owned(), vec!["demo".to_owned()]);
@@ -113,6 +125,8 @@ impl Args {
             models: if self.models.is_empty() { models } else { self.models },
             pace: Pace::new(profile, f64::from(replicas) * self.scale),
             load_window,
+            prompt_token_ms: self.prompt_token_ms,
+            journal: self.journal,
             is_stamping: self.stamp,
         })
     }

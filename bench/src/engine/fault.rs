@@ -7,12 +7,16 @@
 //! {"kind":"reset","after_tokens":0}                        reset the connection
 //! {"kind":"close","after_tokens":3}                        close it without the end of the body
 //! {"kind":"status","status":503,"retry_after_s":7}         answer with an error
+//! {"kind":"garbage"}                                       answer what is no HTTP, and close
+//! {"kind":"model","name":"other"}                          serve this model and no other
+//! {"kind":"deadly","text":"[poison]"}                      end at a request with this text
+//! {"kind":"slow","factor":2}                               all work takes twice as long
 //! {"kind":"slow","factor":5,"over_ms":10000}               latencies times 5, falling to 1 in 10 s
 //! {"kind":"unhealthy"}                                     answer 503 on /health alone
 //! ```
 //!
-//! replaces the fault before it. `"count":N` ends `stall`, `reset`, `close` and `status` after N
-//! requests. `DELETE /fault` ends any.
+//! replaces the fault before it. `"count":N` ends `stall`, `reset`, `close`, `status` and `garbage`
+//! after N requests. `DELETE /fault` ends any.
 
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -24,7 +28,10 @@ pub(super) enum Command {
     Reset { after_tokens: u32, count: Option<u64> },
     Close { after_tokens: u32, count: Option<u64> },
     Status { status: u16, retry_after_s: Option<u64>, count: Option<u64> },
-    Slow { factor: f64, over_ms: u64 },
+    Garbage { count: Option<u64> },
+    Model { name: String },
+    Deadly { text: String },
+    Slow { factor: f64, over_ms: Option<u64> },
     Unhealthy,
 }
 
@@ -41,6 +48,7 @@ pub(super) enum Break {
 pub(super) enum Fault {
     Break { how: Break, after_tokens: u32 },
     Status { status: u16, retry_after_s: Option<u64> },
+    Garbage,
 }
 
 /// The active fault.
@@ -79,7 +87,8 @@ impl Faults {
             Command::Status { status, retry_after_s, count } => {
                 (Fault::Status { status: *status, retry_after_s: *retry_after_s }, count)
             }
-            Command::Slow { .. } | Command::Unhealthy => return None,
+            Command::Garbage { count } => (Fault::Garbage, count),
+            Command::Model { .. } | Command::Deadly { .. } | Command::Slow { .. } | Command::Unhealthy => return None,
         };
         match count {
             Some(0) => {
@@ -95,12 +104,35 @@ impl Faults {
     /// Factor on latencies at `now`; >= 1.
     pub(super) fn slowness(&self, now: Instant) -> f64 {
         match &self.active {
-            Some((Command::Slow { factor, over_ms }, since)) => {
+            Some((Command::Slow { factor, over_ms: None }, _)) => *factor,
+            Some((Command::Slow { factor, over_ms: Some(over_ms) }, since)) => {
                 let left = 1.0 - now.saturating_duration_since(*since).as_secs_f64() * 1e3 / (*over_ms).max(1) as f64;
                 1.0 + (factor - 1.0) * left.max(0.0)
             }
             _ => 1.0,
         }
+    }
+
+    /// Factor on the time that admitted requests keep the engine busy; >= 1. A slowness that fades
+    /// is one of latencies alone.
+    pub(super) fn work_factor(&self) -> f64 {
+        match &self.active {
+            Some((Command::Slow { factor, over_ms: None }, _)) => *factor,
+            _ => 1.0,
+        }
+    }
+
+    /// The one model that is served in place of the engine's own.
+    pub(super) fn model(&self) -> Option<&str> {
+        match &self.active {
+            Some((Command::Model { name }, _)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// True when a request with this body ends the process.
+    pub(super) fn is_deadly(&self, body: &[u8]) -> bool {
+        matches!(&self.active, Some((Command::Deadly { text }, _)) if memchr::memmem::find(body, text.as_bytes()).is_some())
     }
 
     pub(super) fn is_healthy(&self) -> bool {
@@ -126,6 +158,23 @@ mod tests {
             let found = faults.slowness(start + Duration::from_millis(ms));
             assert!((found - wanted).abs() < 1e-9, "{found} after {ms} ms, wanted {wanted}");
         }
+    }
+
+    #[test]
+    fn slowness_without_an_end_slows_the_work_too() {
+        let (mut faults, start) = (Faults::default(), clock::now());
+        faults.set(br#"{"kind":"slow","factor":3}"#, start).expect("good");
+        assert_eq!((faults.slowness(start + Duration::from_secs(3600)), faults.work_factor()), (3.0, 3.0));
+        faults.set(br#"{"kind":"slow","factor":3,"over_ms":1000}"#, start).expect("good");
+        assert_eq!((faults.slowness(start), faults.work_factor()), (3.0, 1.0));
+    }
+
+    #[test]
+    fn only_the_deadly_text_kills_and_only_while_it_is_set() {
+        let mut faults = Faults::default();
+        assert!(!faults.is_deadly(b"[poison]"));
+        faults.set(br#"{"kind":"deadly","text":"[poison]"}"#, clock::now()).expect("good");
+        assert!(faults.is_deadly(b"a [poison] here") && !faults.is_deadly(b"bread"));
     }
 
     #[test]

@@ -12,6 +12,9 @@ use super::reply::{self, Events, Voice};
 use super::server::{After, Client, Engine, Gone};
 use crate::clock;
 
+/// An answer that is no HTTP: an alert of TLS, then anything.
+const GARBAGE: &[u8] = b"\x15\x03\x01\x00\x02\x02\x46\x00\xff\xfe}{ CUDA error \r\n\r\n\x00\x00";
+
 /// Counts a request in one gauge for as long as it lives, however it ends.
 struct Counted<'e> {
     engine: &'e Engine,
@@ -89,8 +92,14 @@ impl Engine {
     async fn steps(&self, call: &Call, number: u64, client: &mut Client<'_>, sent_tokens: &mut u32) -> Result<After, Gone> {
         let arrived = clock::now();
         let fault = self.faults.borrow_mut().next();
-        if let Some(Fault::Status { status, retry_after_s }) = fault {
-            return self.fail_on_command(status, retry_after_s, client).await;
+        match fault {
+            Some(Fault::Status { status, retry_after_s }) => return self.fail_on_command(status, retry_after_s, client).await,
+            Some(Fault::Garbage) => {
+                client.out.extend_from_slice(GARBAGE);
+                client.flush().await?;
+                return Ok(After::Close);
+            }
+            _ => (),
         }
         let broken = match fault {
             Some(Fault::Break { how, after_tokens }) => Some((how, after_tokens)),
@@ -116,7 +125,8 @@ impl Engine {
         let load_rps = self.load_rps(started);
         self.meter.borrow_mut().record(started);
         let slowness = self.faults.borrow().slowness(started);
-        let ttft = self.settings.pace.ttft(load_rps).mul_f64(slowness);
+        let prompt = Duration::from_secs_f64(f64::from(call.prompt_tokens) * self.settings.prompt_token_ms / 1e3);
+        let ttft = (self.settings.pace.ttft(load_rps) + prompt).mul_f64(slowness);
         let running = Counted::running(self, call.prompt_tokens);
         let voice = Voice { number, created: self.started_at, model: &self.models_json[call.model], engine: &self.name_json };
         let generation = Generation { call, arrived, broken, running, voice };

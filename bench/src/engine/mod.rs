@@ -12,6 +12,7 @@ mod api;
 mod args;
 mod fault;
 mod generation;
+mod journal;
 mod meter;
 mod metrics;
 mod pace;
@@ -34,7 +35,7 @@ pub async fn run(args: Args) -> Result<()> {
     info!(engine = settings.name, %address, models = ?settings.models, capacity_rps = settings.pace.capacity_rps(), "listening");
     // Scripts wait for this line.
     println!("ready http://{address}");
-    let engine = Rc::new(server::Engine::new(settings));
+    let engine = Rc::new(server::Engine::new(settings)?);
     tokio::select! {
         error = server::serve(listener, engine) => Err(error),
         signal = crate::net::stop_signal() => signal,

@@ -16,6 +16,7 @@ use super::admission::Admission;
 use super::api::{Call, Endpoint, Refusal};
 use super::args::Settings;
 use super::fault::Faults;
+use super::journal::Journal;
 use super::meter::LoadMeter;
 use super::metrics::Metrics;
 use super::reply;
@@ -38,6 +39,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, which mostly means that descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Exit status after a deadly request: a shell's for SIGABRT, as after a CUDA assertion.
+const DEATH: i32 = 134;
+
 /// One engine: what all its connections share.
 pub(super) struct Engine {
     pub(super) settings: Settings,
@@ -48,24 +52,27 @@ pub(super) struct Engine {
     pub(super) meter: RefCell<LoadMeter>,
     pub(super) metrics: RefCell<Metrics>,
     pub(super) faults: RefCell<Faults>,
+    journal: Journal,
     pub(super) started_at: u64,
     pub(super) answers: Cell<u64>,
 }
 
 impl Engine {
-    pub(super) fn new(settings: Settings) -> Self {
+    /// Errors: the journal cannot be written.
+    pub(super) fn new(settings: Settings) -> Result<Self> {
         let quote = |text: &String| serde_json::Value::from(text.as_str()).to_string();
-        Self {
+        Ok(Self {
             name_json: quote(&settings.name),
             models_json: settings.models.iter().map(quote).collect(),
             admission: Admission::new(settings.pace.capacity_rps(), settings.load_window),
             meter: RefCell::new(LoadMeter::new(settings.load_window)),
             metrics: RefCell::new(Metrics::new()),
             faults: RefCell::default(),
+            journal: Journal::open(settings.journal.as_deref())?,
             started_at: clock::unix_time().as_secs(),
             answers: Cell::new(0),
             settings,
-        }
+        })
     }
 }
 
@@ -229,6 +236,7 @@ impl Engine {
             }
             (Method::Post, "/fault") => {
                 let set = self.faults.borrow_mut().set(body, clock::now());
+                self.follow_faults();
                 match set {
                     Ok(()) => self.say(client, 200, "application/json", "{}"),
                     Err(message) => {
@@ -238,6 +246,7 @@ impl Engine {
             }
             (Method::Delete, "/fault") => {
                 self.faults.borrow_mut().clear();
+                self.follow_faults();
                 self.say(client, 200, "application/json", "{}");
             }
             _ => {
@@ -250,7 +259,18 @@ impl Engine {
     }
 
     async fn generate(&self, endpoint: Endpoint, body: &[u8], client: &mut Client<'_>) -> Result<After, Gone> {
-        match Call::parse(endpoint, body, &self.settings.models) {
+        let in_flight = {
+            let metrics = self.metrics.borrow();
+            metrics.running + metrics.waiting
+        };
+        self.journal.note(body, in_flight);
+        if self.faults.borrow().is_deadly(body) {
+            warn!("the request is deadly: the process ends");
+            // As a crash does it: no destructor runs, and the kernel closes every connection.
+            std::process::exit(DEATH);
+        }
+        let other = self.faults.borrow().model().map(|name| vec![name.to_owned()]);
+        match Call::parse(endpoint, body, other.as_ref().unwrap_or(&self.settings.models)) {
             Ok(call) => self.answer(&call, client).await,
             Err(refusal) => {
                 self.refuse(client, refusal);
@@ -258,6 +278,11 @@ impl Engine {
                 Ok(After::KeepAlive)
             }
         }
+    }
+
+    /// Gives the queue the present fault's pace.
+    fn follow_faults(&self) {
+        self.admission.slow(self.faults.borrow().work_factor(), clock::now());
     }
 
     fn say(&self, client: &mut Client<'_>, status: u16, content_type: &str, body: &str) {
@@ -273,7 +298,8 @@ impl Engine {
     fn models(&self) -> String {
         let created = self.started_at;
         let model = |id: &String| serde_json::json!({ "id": id, "object": "model", "created": created, "owned_by": "ilb-bench" });
-        let models: Vec<_> = self.settings.models.iter().map(model).collect();
+        let other = self.faults.borrow().model().map(|name| vec![name.to_owned()]);
+        let models: Vec<_> = other.as_ref().unwrap_or(&self.settings.models).iter().map(model).collect();
         serde_json::json!({ "object": "list", "data": models }).to_string()
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -11,14 +12,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Args, Target};
+use super::Args;
 use crate::clock;
 use crate::http::{BodyDecoder, Event, ResponseHead, SseReader, parse_response};
 use router_user::rng::Rng;
 
 /// The reason why a request got no whole answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     Connect,
     /// The connection broke before the head of a reply.
     NoReply,
@@ -55,13 +56,34 @@ impl Serialize for Failure {
 
 /// The result of one request. Times count from when it was due.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) failure: Option<Failure>,
-    pub(super) ttft: Option<Duration>,
-    pub(super) gaps: Vec<Duration>,
-    pub(super) total: Duration,
-    pub(super) engine: Option<String>,
-    pub(super) is_reconnected: bool,
+pub(crate) struct Outcome {
+    pub(crate) failure: Option<Failure>,
+    /// Content has come: a token of a stream, or a byte of an answer in one piece.
+    pub(crate) has_begun: bool,
+    pub(crate) ttft: Option<Duration>,
+    pub(crate) gaps: Vec<Duration>,
+    pub(crate) total: Duration,
+    pub(crate) engine: Option<String>,
+    pub(crate) is_reconnected: bool,
+}
+
+/// One request, and how its answer is read.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    bytes: Vec<u8>,
+    is_stream: bool,
+    timeout: Duration,
+}
+
+impl Ask {
+    /// `fields` are whole lines of the head, line ends included.
+    pub(crate) fn chat(authority: &str, fields: &str, body: &str, is_stream: bool, timeout: Duration) -> Self {
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: {authority}\r\ncontent-type: application/json\r\n{fields}content-length: {}\r\n\r\n",
+            body.len()
+        );
+        Self { bytes: (head + body).into_bytes(), is_stream, timeout }
+    }
 }
 
 /// The content of one request.
@@ -88,20 +110,15 @@ impl Prompt {
         Self { session, body: body.to_string() }
     }
 
-    fn request(&self, authority: &str) -> Vec<u8> {
+    pub(super) fn ask(&self, authority: &str, args: &Args) -> Ask {
         let session = self.session.map_or_else(String::new, |session| format!("x-session-id: session-{session}\r\n"));
-        format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: {authority}\r\ncontent-type: application/json\r\n{session}content-length: {}\r\n\r\n{}",
-            self.body.len(),
-            self.body
-        )
-        .into_bytes()
+        Ask::chat(authority, &session, &self.body, !args.no_stream, args.timeout)
     }
 }
 
 /// Idle connections to one target.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     idle: RefCell<Vec<(TcpStream, Instant)>>,
 }
 
@@ -133,24 +150,23 @@ struct Delta<'a> {
 
 impl Pool {
     /// Sends one request and reads its answer; every latency counts from `from`.
-    pub(super) async fn exchange(&self, target: &Target, args: &Args, prompt: &Prompt, from: Instant) -> Outcome {
+    pub(crate) async fn exchange(&self, address: SocketAddr, ask: &Ask, from: Instant) -> Outcome {
         let mut outcome = Outcome::default();
-        let request = prompt.request(&target.authority);
         let work = async {
-            let (mut stream, is_reused) = self.connection(target).await?;
-            match answer(&mut stream, &request, args, from, &mut outcome).await {
+            let (mut stream, is_reused) = self.connection(address).await?;
+            match answer(&mut stream, ask, from, &mut outcome).await {
                 // A server may close an idle connection at the moment it is used again; then
                 // nothing was answered, and a new one is tried.
                 Err(Failure::NoReply) if is_reused => {
                     outcome.is_reconnected = true;
-                    stream = connect(target).await?;
-                    let keep = answer(&mut stream, &request, args, from, &mut outcome).await?;
+                    stream = connect(address).await?;
+                    let keep = answer(&mut stream, ask, from, &mut outcome).await?;
                     Ok(keep.then_some(stream))
                 }
                 result => Ok(result?.then_some(stream)),
             }
         };
-        let result = timeout_at(from + args.timeout, work).await.unwrap_or(Err(Failure::Timeout));
+        let result = timeout_at(from + ask.timeout, work).await.unwrap_or(Err(Failure::Timeout));
         outcome.total = clock::now() - from;
         match result {
             Ok(Some(stream)) => self.idle.borrow_mut().push((stream, clock::now())),
@@ -161,7 +177,7 @@ impl Pool {
     }
 
     /// The youngest idle connection, or a new one; true when it was used before.
-    async fn connection(&self, target: &Target) -> Result<(TcpStream, bool), Failure> {
+    async fn connection(&self, address: SocketAddr) -> Result<(TcpStream, bool), Failure> {
         let now = clock::now();
         let idle = {
             let mut idle = self.idle.borrow_mut();
@@ -170,26 +186,20 @@ impl Pool {
         };
         match idle {
             Some((stream, _)) => Ok((stream, true)),
-            None => Ok((connect(target).await?, false)),
+            None => Ok((connect(address).await?, false)),
         }
     }
 }
 
-async fn connect(target: &Target) -> Result<TcpStream, Failure> {
-    let stream = TcpStream::connect(target.address).await.map_err(|_| Failure::Connect)?;
+async fn connect(address: SocketAddr) -> Result<TcpStream, Failure> {
+    let stream = TcpStream::connect(address).await.map_err(|_| Failure::Connect)?;
     stream.set_nodelay(true).map_err(|_| Failure::Connect)?;
     Ok(stream)
 }
 
 /// One exchange on one connection; true when the connection can be used again.
-async fn answer(
-    stream: &mut TcpStream,
-    request: &[u8],
-    args: &Args,
-    from: Instant,
-    outcome: &mut Outcome,
-) -> Result<bool, Failure> {
-    stream.write_all(request).await.map_err(|_| Failure::NoReply)?;
+async fn answer(stream: &mut TcpStream, ask: &Ask, from: Instant, outcome: &mut Outcome) -> Result<bool, Failure> {
+    stream.write_all(&ask.bytes).await.map_err(|_| Failure::NoReply)?;
     let mut input = BytesMut::with_capacity(8 * 1024);
     let head = loop {
         if stream.read_buf(&mut input).await.map_err(|_| Failure::NoReply)? == 0 {
@@ -201,11 +211,14 @@ async fn answer(
     };
     let mut decoder = BodyDecoder::new(head.framing);
     let (mut body, mut tokens) = (BytesMut::new(), Tokens::new(from));
-    let is_stream = head.status == 200 && !args.no_stream;
+    let is_stream = head.status == 200 && ask.is_stream;
     loop {
         let is_whole = decoder.decode(&mut input, &mut body).map_err(|_| Failure::Malformed)?;
         if is_stream {
             tokens.read(&mut body, outcome);
+            outcome.has_begun = outcome.ttft.is_some();
+        } else {
+            outcome.has_begun = head.status == 200 && !body.is_empty();
         }
         if is_whole {
             break;

@@ -21,7 +21,8 @@ use crate::clock;
 use router_user::rng::Rng;
 
 pub use args::{Args, Target};
-use client::{Failure, Pool, Prompt};
+use client::Prompt;
+pub(crate) use client::{Ask, Failure, Outcome, Pool};
 use record::Record;
 pub use record::Summary;
 pub use report::{Kind, Report, Row, Share};
@@ -130,7 +131,8 @@ async fn send(args: &Rc<Args>, stream: &Rc<Stream>, mut rng: Rng, start: Instant
             let sent = clock::now();
             // A timer that fired early must not make latencies negative.
             let from = due.min(sent);
-            let outcome = stream.pool.exchange(&stream.target, &args, &prompt, from).await;
+            let ask = prompt.ask(&stream.target.authority, &args);
+            let outcome = stream.pool.exchange(stream.target.address, &ask, from).await;
             stream.in_flight.set(stream.in_flight.get() - 1);
             if is_recorded {
                 stream.record(|record| record.note(sent - from, &outcome));
