@@ -251,6 +251,11 @@ impl ErrorReply {
         Self { closes: true, ..Self::new(503, "overloaded_error", "overloaded", Outcome::Overloaded, message).later(1) }
     }
 
+    /// Whether the request was refused because nobody can tell its model.
+    pub(super) fn lacks_model(&self) -> bool {
+        matches!(self.code, "not_found" | "model_required")
+    }
+
     fn later(self, seconds: u32) -> Self {
         Self { retry_after_s: Some(seconds), ..self }
     }

@@ -18,9 +18,11 @@ pub(super) struct RoutingKey {
     pub(super) class: ClassId,
     /// From the best source that the request has.
     pub(super) affinity: Option<u64>,
-    /// The one engine that holds what the request is about or builds on.
+    /// The engine that holds what the request is about or builds on. No other may get it, whatever
+    /// becomes of the holder.
     pub(super) holder: Option<EngineId>,
-    /// The request asks for work. One that looks at a stored object is not demand.
+    /// The request asks a model for work: to look at a stored object, or to send a file, is no
+    /// demand.
     pub(super) is_demand: bool,
 }
 

@@ -55,6 +55,12 @@ impl<'p> StoredPath<'p> {
         !reads && self != Self::Collection { name: "responses" }
     }
 
+    /// Whether a request asks a model for work.
+    pub(super) fn is_demand(self, method: Method) -> bool {
+        let makes = ["responses", "batches", "messages/batches", "videos"];
+        method == Method::Post && matches!(self, Self::Collection { name } if makes.contains(&name))
+    }
+
     /// Whether the answer to a request of `method` names objects that the engine holds.
     pub(super) fn shows_ids(self, method: Method) -> bool {
         match self {
@@ -114,6 +120,20 @@ mod tests {
             (Method::Head, "/v1/files/file-1", false),
         ] {
             assert_eq!(StoredPath::of(path).unwrap().shows_ids(method), shows, "{method:?} {path}");
+        }
+    }
+
+    #[test]
+    fn only_what_a_model_works_at_is_demand() {
+        for (method, path, is_demand) in [
+            (Method::Post, "/v1/responses", true),
+            (Method::Post, "/v1/batches", true),
+            (Method::Post, "/v1/files", false),
+            (Method::Post, "/v1/responses/resp_1/cancel", false),
+            (Method::Get, "/v1/responses/resp_1", false),
+            (Method::Get, "/v1/batches", false),
+        ] {
+            assert_eq!(StoredPath::of(path).unwrap().is_demand(method), is_demand, "{method:?} {path}");
         }
     }
 

@@ -34,33 +34,26 @@ pub(in crate::proxy) fn resolve(
     routes: &Routes,
     find: impl FnOnce(&str) -> Option<Arc<Holder>>,
 ) -> Result<RoutingKey, ErrorReply> {
-    let Some(stored) = stored else { return route::routing_key(request, path, facts, routes, None) };
-    let is_object = matches!(stored, StoredPath::Object { .. });
-    let Some(Named { id, param }) = named(request, stored, &facts) else {
-        let key = route::routing_key(request, path, facts, routes, None);
-        let is_list = matches!(request.method, Method::Get | Method::Head);
-        return if is_list { only_engine(key, path, routes) } else { key };
+    let settle = |facts, home| route::routing_key(request, path, facts, routes, home);
+    let Some(stored) = stored else { return settle(facts, None) };
+    let key = match named(request, stored, &facts) {
+        Some(Named { id, param }) => match find(&id) {
+            Some(holder) => {
+                let home = routes.snapshot.classes.iter().position(|class| class.name == holder.class);
+                at_holder(settle(facts, home.map(ClassId::of))?, &id, param, &holder, routes)
+            }
+            None => match settle(facts, None) {
+                // Where one engine alone may serve the request, no other can hold the object.
+                Ok(key) if routes.classes[key.class.index()].candidates.len() <= 1 => Ok(key),
+                // Without the object's class nobody can tell its model.
+                Err(problem) if param.is_some() || !problem.lacks_model() => Err(problem),
+                _ => Err(ErrorReply::unknown_id(&id, param)),
+            },
+        },
+        None if matches!(request.method, Method::Get | Method::Head) => at_only_engine(settle(facts, None), path, routes),
+        None => settle(facts, None),
     };
-    let Some(holder) = find(&id) else {
-        let unknown = || ErrorReply::unknown_id(&id, param);
-        let key = match route::routing_key(request, path, facts, routes, None) {
-            // Without the object's class nobody can tell its model.
-            Err(_) if is_object && request.class.is_none() && request.require.is_none() => return Err(unknown()),
-            key => key?,
-        };
-        // Where one engine alone may serve the request, nobody else can hold the object.
-        let is_only = routes.classes[key.class.index()].candidates.len() <= 1;
-        return if is_only { Ok(RoutingKey { is_demand: !is_object, ..key }) } else { Err(unknown()) };
-    };
-    let home = routes.snapshot.classes.iter().position(|class| class.name == holder.class).map(ClassId::of);
-    let key = route::routing_key(request, path, facts, routes, home)?;
-    let engine = routes.snapshot.engines.iter().position(|engine| engine.name == holder.engine).map(EngineId::of);
-    let engine = engine.ok_or_else(|| ErrorReply::holder_gone(&id, param, &holder.engine))?;
-    if !routes.classes[key.class.index()].candidates.iter().any(|candidate| candidate.engine == engine) {
-        let class = &routes.snapshot.classes[key.class.index()].name;
-        return Err(ErrorReply::holder_not_eligible(&id, param, &holder.engine, class));
-    }
-    Ok(RoutingKey { holder: Some(engine), is_demand: !is_object, ..key })
+    key.map(|key| RoutingKey { is_demand: stored.is_demand(request.method), ..key })
 }
 
 fn named<'a>(request: &Request, stored: StoredPath<'a>, facts: &BodyFacts<'a>) -> Option<Named<'a>> {
@@ -75,17 +68,29 @@ fn named<'a>(request: &Request, stored: StoredPath<'a>, facts: &BodyFacts<'a>) -
     }
 }
 
+fn at_holder(
+    key: RoutingKey,
+    id: &str,
+    param: Option<&'static str>,
+    holder: &Holder,
+    routes: &Routes,
+) -> Result<RoutingKey, ErrorReply> {
+    let engine = routes.snapshot.engines.iter().position(|engine| engine.name == holder.engine).map(EngineId::of);
+    let engine = engine.ok_or_else(|| ErrorReply::holder_gone(id, param, &holder.engine))?;
+    if !routes.classes[key.class.index()].candidates.iter().any(|candidate| candidate.engine == engine) {
+        let class = &routes.snapshot.classes[key.class.index()].name;
+        return Err(ErrorReply::holder_not_eligible(id, param, &holder.engine, class));
+    }
+    Ok(RoutingKey { holder: Some(engine), ..key })
+}
+
 /// Refuses a list unless one engine has all of it. The list of one engine out of several would look
 /// whole.
-fn only_engine(key: Result<RoutingKey, ErrorReply>, path: &str, routes: &Routes) -> Result<RoutingKey, ErrorReply> {
+fn at_only_engine(key: Result<RoutingKey, ErrorReply>, path: &str, routes: &Routes) -> Result<RoutingKey, ErrorReply> {
     let engines = match &key {
         Ok(key) => routes.classes[key.class.index()].candidates.len(),
-        Err(problem) if problem.code == "not_found" => routes.snapshot.engines.len(),
+        Err(problem) if problem.lacks_model() => routes.snapshot.engines.len(),
         Err(_) => return key,
     };
-    if engines > 1 {
-        Err(ErrorReply::list_over_engines(path, engines))
-    } else {
-        key.map(|key| RoutingKey { is_demand: false, ..key })
-    }
+    if engines > 1 { Err(ErrorReply::list_over_engines(path, engines)) } else { key }
 }

@@ -215,6 +215,8 @@ fn a_batch_goes_to_the_engine_of_its_file_and_its_result_is_found_there(
         let cancelled = request(&mut client, "POST", &format!("/v1/batches/{}/cancel", id(&batch)), "", "");
         assert_eq!((cancelled.status, cancelled.engine()), (200, &*home));
     }
+    // Of all that, the batch alone is work for a model.
+    assert_eq!(world.settled().classes[0].arrivals, 12);
 }
 
 #[rstest]
