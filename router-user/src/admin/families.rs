@@ -68,6 +68,8 @@ families! {
         "Stored objects (responses, files, batches) whose engine this data plane knows.";
     PROXY_STORED_IDS_EVICTED: Counter "ilb_proxy_stored_ids_evicted_total" []
         "Ids of stored objects that were forgotten before their age because proxy.max_stored_ids was reached.";
+    PROXY_CLIENT_RETRIES: Counter "ilb_proxy_client_retries_total" []
+        "Requests that their clients sent again after a failure, told by their own word, an idempotency key or the same body.";
     PROXY_ARRIVALS: Counter "ilb_proxy_arrivals_total" ["class"] "Requests that arrived, by class, shed ones included and retries not.";
     PROXY_PICKS: Counter "ilb_proxy_picks_total" ["class", "engine"] "Times that an engine was picked for a request, retries included.";
     ENGINE_IN_FLIGHT: Gauge "ilb_proxy_engine_in_flight" ["engine"] "Requests in flight to an engine.";

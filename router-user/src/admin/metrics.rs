@@ -120,6 +120,7 @@ fn requests(out: &mut Exposition, stats: &DataPlaneStats) {
     out.family(&f::PROXY_RETRIES_DENIED).add(&[], stats.retries_denied as f64);
     out.family(&f::PROXY_STORED_IDS).add(&[], stats.stored_ids as f64);
     out.family(&f::PROXY_STORED_IDS_EVICTED).add(&[], stats.stored_ids_evicted as f64);
+    out.family(&f::PROXY_CLIENT_RETRIES).add(&[], stats.client_retries as f64);
     let mut arrivals = out.family(&f::PROXY_ARRIVALS);
     stats.classes.iter().for_each(|class| arrivals.add(&[&class.class], class.arrivals as f64));
     let mut picks = out.family(&f::PROXY_PICKS);

@@ -15,6 +15,8 @@ pub enum Source {
     User,
     /// The head of the prompt.
     Prompt,
+    /// A client's own key of a request, which ties nothing to an engine.
+    Idempotency,
 }
 
 /// Bytes of a prompt, or of each message, that are hashed: enough to tell system prompts apart, and
@@ -39,6 +41,7 @@ impl KeyBuilder {
             Source::CacheKey => 2,
             Source::User => 3,
             Source::Prompt => 4,
+            Source::Idempotency => 5,
         }))
     }
 

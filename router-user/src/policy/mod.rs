@@ -2,9 +2,10 @@
 //! in [`Millis`], chance a number.
 //!
 //! A request gets a key ([`affinity`]), the key a slot, and the slot an engine ([`pick`]) that can
-//! be reached ([`health`]). A planned shed holds while the engines are full ([`fullness`]). Retries
-//! cost credit ([`budget`]). For a whole data plane [`outage`] tells which engines are down, and
-//! [`decay`] which weights apply while no controller answers.
+//! be reached ([`health`]). A planned shed holds while the engines are full ([`fullness`]). Sending
+//! a request again costs credit ([`budget`]), which a client that repeats itself does not earn
+//! ([`repeats`]). For a whole data plane [`outage`] tells which engines are down, and [`decay`]
+//! which weights apply while no controller answers.
 
 pub mod affinity;
 pub mod budget;
@@ -13,5 +14,6 @@ pub mod fullness;
 pub mod health;
 pub mod outage;
 pub mod pick;
+pub mod repeats;
 
 pub use crate::clock::Millis;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -20,12 +20,27 @@ const TTFT_UNKNOWN_MS: f64 = 1_000.0;
 /// One engine's load.
 #[derive(Debug, Default)]
 pub(super) struct EngineLoad {
+    in_flight: AtomicUsize,
     /// When the evidence that the engine is full expires.
     full_until: AtomicU64,
     fullness: Mutex<Fullness>,
 }
 
 impl EngineLoad {
+    /// Counts a request as in flight, until [`Self::end`].
+    pub(super) fn begin(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn end(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Requests in flight, of all workers.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
     /// Whether the engine has confirmed lately that it is full.
     pub(super) fn is_full(&self, now: Millis) -> bool {
         now < self.full_until.load(Ordering::Relaxed)

@@ -2,8 +2,9 @@
 //!
 //! Everything a request needs is read once from one immutable [`crate::publish::routes::Routes`].
 //! Workers share counters that each writes alone, and, through `plane`, what they have learnt of
-//! engines and of stored objects. `http1`, `json`, `payload`, `form`, `route`, `stored` and
-//! [`crate::policy`] decide without IO; `session` moves the bytes.
+//! engines and of stored objects and what pays for sending requests again. `http1`, `json`,
+//! `payload`, `form`, `route`, `stored` and [`crate::policy`] decide without IO; `session` moves
+//! the bytes.
 
 mod bodies;
 mod counter;
@@ -15,6 +16,7 @@ mod json;
 pub mod payload;
 mod plane;
 mod reply;
+mod retries;
 mod route;
 mod session;
 mod start;

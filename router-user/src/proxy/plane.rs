@@ -9,6 +9,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 use super::engine_load::EngineLoads;
+use super::retries::SharedRetries;
 use super::stats::{self, DataPlaneStats, WorkerStats};
 use super::stored::Holders;
 use crate::clock::Clock;
@@ -30,6 +31,7 @@ pub struct DataPlane {
     readiness: OnceLock<Readiness>,
     /// Locked only by requests on paths of stored objects, each time for about a microsecond.
     pub(super) holders: Mutex<Holders>,
+    pub(super) retries: Arc<SharedRetries>,
 }
 
 /// Why no request can be served now, where none can.
@@ -46,6 +48,7 @@ impl DataPlane {
             clock: Clock::start(),
             readiness: OnceLock::new(),
             holders: Mutex::default(),
+            retries: Arc::new(SharedRetries::new(0)),
         })
     }
 
@@ -107,6 +110,11 @@ impl DataPlane {
     /// Address at which an engine is reached from here.
     pub fn address(&self, engine: &str, own: SocketAddr) -> SocketAddr {
         self.via.get(engine).copied().unwrap_or(own)
+    }
+
+    /// Workers that have started.
+    pub(super) fn workers(&self) -> usize {
+        self.workers.lock().len()
     }
 
     pub(super) fn join(&self) -> Arc<WorkerStats> {

@@ -91,6 +91,7 @@ pub(super) struct WorkerStats {
     outcomes: [Counter; Outcome::ALL.len()],
     retries: [Counter; Retry::ALL.len()],
     retries_denied: Counter,
+    pub(super) client_retries: Counter,
     classes: Mutex<BTreeMap<String, Arc<ClassCounters>>>,
     engines: Mutex<BTreeMap<String, Arc<EngineCounters>>>,
 }
@@ -163,6 +164,7 @@ impl WorkerStats {
             outcomes: std::array::from_fn(|_| Counter::default()),
             retries: std::array::from_fn(|_| Counter::default()),
             retries_denied: Counter::default(),
+            client_retries: Counter::default(),
             classes: Mutex::default(),
             engines: Mutex::default(),
         }
@@ -234,6 +236,8 @@ pub struct DataPlaneStats {
     pub stored_ids: u64,
     /// Ids of stored objects that were forgotten because there were too many.
     pub stored_ids_evicted: u64,
+    /// Requests that their clients had sent before, as far as that can be told.
+    pub client_retries: u64,
     pub classes: Vec<ClassStats>,
     pub engines: Vec<EngineStats>,
 }
@@ -319,6 +323,7 @@ pub(super) fn sum(cluster: &str, routes: Option<&Routes>, workers: &[Arc<WorkerS
         outcomes: Outcome::ALL.iter().map(|&o| (o.name(), total(&|w| w.outcomes[o as usize].value()))).collect(),
         retries: Retry::ALL.iter().map(|&r| (r.name(), total(&|w| w.retries[r as usize].value()))).collect(),
         retries_denied: total(&|w| w.retries_denied.value()),
+        client_retries: total(&|w| w.client_retries.value()),
         ..Default::default()
     };
     let Some(routes) = routes else { return stats };

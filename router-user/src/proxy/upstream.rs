@@ -27,6 +27,7 @@ pub(super) struct Engine<S: Stream> {
     pub(super) counters: Arc<EngineCounters>,
     /// Shared with the other workers.
     pub(super) load: Arc<EngineLoad>,
+    /// Requests in flight, of this worker.
     in_flight: Cell<usize>,
     health: Cell<Health>,
     /// Pool of idle connections; the most recently used one is last and is taken first.
@@ -52,6 +53,7 @@ impl<S: Stream> Engine<S> {
     /// Counts a request as in flight until the returned guard is dropped.
     pub(super) fn begin(self: &Rc<Self>, now: Millis) -> InFlight<S> {
         self.in_flight.set(self.in_flight.get() + 1);
+        self.load.begin();
         self.counters.in_flight.add(1);
         self.counters.picks.add(1);
         self.with_health(|health| health.picked(now));
@@ -113,6 +115,7 @@ pub(super) struct InFlight<S: Stream>(Rc<Engine<S>>);
 impl<S: Stream> Drop for InFlight<S> {
     fn drop(&mut self) {
         self.0.in_flight.set(self.0.in_flight.get() - 1);
+        self.0.load.end();
         self.0.counters.in_flight.subtract(1);
     }
 }
@@ -189,6 +192,18 @@ impl<S: Stream> WorkerRoutes<S> {
             .filter(|engine| engine.availability(now, in_flight_max) != Availability::Out)
             .peekable();
         engines.peek().is_some() && engines.all(|engine| engine.load.is_full(now))
+    }
+
+    /// Requests in flight to the engines of a class over the most that they may have, 0 to 1.
+    /// Engines that are out count for nothing.
+    pub(super) fn utilisation(&self, class: ClassId, now: Millis, in_flight_max: usize) -> f64 {
+        let candidates = self.routes.classes[class.index()].candidates.iter().map(|candidate| self.engine(candidate.engine));
+        let (mut in_flight, mut bound) = (0, 0);
+        for engine in candidates.filter(|engine| engine.health.get().admits(now)) {
+            in_flight += engine.load.in_flight();
+            bound += in_flight_max;
+        }
+        in_flight as f64 / bound.max(1) as f64
     }
 
     /// Takes what an answer that begins now says about its engine's load.

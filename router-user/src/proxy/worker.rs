@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use super::bodies::BodyPool;
 use super::plane::DataPlane;
+use super::retries::Retries;
 use super::stats::WorkerStats;
 use super::timers::{TICK, Timers};
 use super::upstream::WorkerRoutes;
 use crate::config::ProxyConfig;
 use crate::io::{Driver, Listener, Stream};
-use crate::policy::budget::RetryBudget;
 use crate::rng::Rng;
 use crate::telemetry::limited;
 
@@ -52,7 +52,7 @@ pub(super) struct Worker<S: Stream> {
     pub(super) plane: Arc<DataPlane>,
     pub(super) stats: Arc<WorkerStats>,
     pub(super) timers: Rc<Timers>,
-    pub(super) budget: RefCell<RetryBudget>,
+    pub(super) retries: Retries,
     pub(super) is_stopping: Cell<bool>,
     routes: RefCell<Option<Rc<WorkerRoutes<S>>>>,
     connections: Cell<usize>,
@@ -108,7 +108,7 @@ impl<S: Stream> Worker<S> {
 /// ends.
 pub(super) fn run<D: Driver>(
     driver: D,
-    rng: Rng,
+    mut rng: Rng,
     config: Arc<ProxyConfig>,
     plane: Arc<DataPlane>,
     listeners: Vec<TcpListener>,
@@ -119,7 +119,7 @@ pub(super) fn run<D: Driver>(
         let timers = Rc::new(Timers::new(plane.clock));
         let worker = Rc::new(Worker::<D::Stream> {
             stats: plane.join(),
-            budget: RefCell::new(RetryBudget::new(timers.now())),
+            retries: Retries::new(&plane.retries, rng.next_u64()),
             timers,
             plane,
             is_stopping: Cell::new(false),
@@ -153,6 +153,7 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
         // New routes are built here, so that rarely a request has to wait for them.
         worker.routes();
         let now = worker.timers.coarse();
+        worker.retries.settle(now);
         if ticks.is_multiple_of(SWEEP_TICKS) {
             let routes = worker.routes.borrow().clone();
             routes.iter().flat_map(|r| r.engines()).for_each(|engine| engine.sweep(now, &worker.config));

@@ -89,6 +89,8 @@ pub enum Field {
     ForwardedFor,
     /// How often the client has sent this request before, as OpenAI's client libraries say.
     RetryCount,
+    /// By which a client tells a request that it sends again.
+    IdempotencyKey,
     IlbClass,
     IlbRequire,
     /// Other x-ilb-*: ours, so neither a client nor an engine may set them.
@@ -114,7 +116,7 @@ fn is_shadow(name: &str) -> bool {
         ["authorization", "cookie", "api-key", "x-api-key", "forwarded", "x-real-ip", "remote-user", "traceparent", "tracestate"];
     const IDENTITY_PREFIXES: [&str; 2] = ["x-forwarded-", "x-auth-"];
     let begins = |prefix: &str| name.get(..prefix.len()).is_some_and(|front| front.eq_ignore_ascii_case(prefix));
-    known(name) != Field::Other
+    !matches!(known(name), Field::Other | Field::IdempotencyKey)
         || IDENTITY.iter().any(|field| field.eq_ignore_ascii_case(name))
         || IDENTITY_PREFIXES.into_iter().any(begins)
 }
@@ -136,6 +138,7 @@ fn known(name: &str) -> Field {
         13 if is("x-ilb-require") => Field::IlbRequire,
         14 if is("http2-settings") => Field::Hop,
         14 if is("content-length") => Field::ContentLength,
+        15 if is("idempotency-key") => Field::IdempotencyKey,
         15 if is("x-forwarded-for") => Field::ForwardedFor,
         16 if is("proxy-connection") => Field::Hop,
         16 if is("content-encoding") => Field::ContentEncoding,

@@ -34,6 +34,8 @@ pub struct Request {
     pub expects_continue: bool,
     /// The client says that it has sent the request before.
     pub is_repeated: bool,
+    /// Hash of the idempotency key.
+    pub idempotency_key: Option<u64>,
     /// The body is compressed and cannot be read here.
     pub is_encoded: bool,
     pub request_id: Range<usize>,
@@ -144,6 +146,7 @@ impl Request {
             keep_alive: false,
             expects_continue: false,
             is_repeated: false,
+            idempotency_key: None,
             is_encoded: false,
             request_id: 0..0,
             content_type: 0..0,
@@ -183,6 +186,7 @@ impl Request {
                 Field::ContentEncoding => {
                     self.is_encoded |= !header.value.is_empty() && !header.value.eq_ignore_ascii_case(b"identity");
                 }
+                Field::IdempotencyKey => self.idempotency_key = Some(affinity::key(Source::Idempotency, header.value)),
                 Field::RetryCount => self.is_repeated |= header.value != b"0",
                 Field::IlbClass => self.class = Some(own_field(header.value)?),
                 Field::IlbRequire => {
@@ -204,7 +208,7 @@ impl Request {
         let mut has_host = false;
         for (header, field) in headers.iter().zip(fields) {
             match field {
-                Field::Other | Field::ContentEncoding | Field::SessionId | Field::RetryCount => {
+                Field::Other | Field::ContentEncoding | Field::SessionId | Field::RetryCount | Field::IdempotencyKey => {
                     put_field(wire, header.name, header.value);
                 }
                 Field::Host => {

@@ -10,6 +10,7 @@ use super::client::Session;
 use super::forwarder::Step;
 use super::interrupt::{Interrupted, until};
 use super::opening::{AnswerHead, Before, Opening, OwnFields, Unanswered};
+use super::resend::Resend;
 use crate::io::{Connection, Stream};
 use crate::proxy::http1::request::Request;
 use crate::proxy::stats::Retry;
@@ -29,6 +30,8 @@ pub(super) enum Failure {
     Unreachable,
     Late,
     Unanswered(Unanswered),
+    /// A kept connection ended, and the retry budget does not pay for a new one.
+    Denied,
 }
 
 impl From<Unanswered> for Failure {
@@ -96,6 +99,7 @@ pub(super) struct Attempt<'a, 'w, S: Stream> {
     pub(super) body: BodyAt,
     /// The engine keeps something of a request that has reached it, so it must not be sent twice.
     pub(super) is_stateful: bool,
+    pub(super) resend: &'a Resend<'a, S>,
 }
 
 impl<S: Stream> Attempt<'_, '_, S> {
@@ -108,9 +112,13 @@ impl<S: Stream> Attempt<'_, '_, S> {
         if let Some(upstream) = kept {
             match self.converse(upstream).await {
                 // Most likely the engine closed the idle connection and has not seen the request.
-                Err(Failure::Unanswered(Unanswered::Closed)) => {
+                // It may have, and may have worked on it, so a new connection has its price.
+                Err(Failure::Unanswered(Unanswered::Closed)) if self.resend.is_paid(Retry::StaleConnection) => {
                     engine.counters.replays.add(1);
-                    worker.stats.retried(Retry::StaleConnection);
+                }
+                Err(Failure::Unanswered(Unanswered::Closed)) => {
+                    engine.counters.resets.add(1);
+                    return Err(Failure::Denied);
                 }
                 outcome => return self.count_reset(outcome),
             }

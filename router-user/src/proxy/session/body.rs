@@ -26,10 +26,15 @@ impl BodyAt {
         self.held == 0 && !self.is_own
     }
 
+    /// The body.
+    pub(super) fn bytes<'b, S: Stream>(self, client: &'b Connection<S>, own: &'b [u8]) -> &'b [u8] {
+        if self.is_own { own } else { &client.input()[self.start..self.held] }
+    }
+
     /// The parts of the request to send: `wire`, and the body unless it was joined to `wire`. `own`
     /// is the buffer of chunked bodies.
     pub(super) fn parts<'b, S: Stream>(self, wire: &'b [u8], client: &'b Connection<S>, own: &'b [u8]) -> [&'b [u8]; 4] {
-        let body = if self.is_own { own } else { &client.input()[self.start..self.held] };
+        let body = self.bytes(client, own);
         [wire, if body.len() <= JOIN_MAX { b"" } else { body }, b"", b""]
     }
 }

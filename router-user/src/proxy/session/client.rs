@@ -49,11 +49,13 @@ pub(super) struct Session<'w, S: Stream> {
     pub(super) client: Connection<S>,
     place: Place,
     /// The client's address, for `x-forwarded-for`.
-    client_ip: String,
+    pub(super) client_ip: String,
     pub(super) deadline: Deadline,
     /// The request as it is sent to engines.
     pub(super) wire: Vec<u8>,
     pub(super) body: Vec<u8>,
+    /// The last request has its answer, and no failure.
+    pub(super) is_served: bool,
     /// Bytes to be sent to the client next.
     pub(super) out: Vec<u8>,
     /// This connection's share of the room for all bodies.
@@ -77,7 +79,8 @@ pub(in crate::proxy) async fn serve<S: Stream>(worker: &Rc<Worker<S>>, socket: T
     // own.
     let client_ip = address.to_canonical().to_string();
     let (wire, body, out) = (Vec::new(), Vec::new(), Vec::new());
-    let mut session = Session { worker, client, place, client_ip, deadline, wire, body, out, room, stored: None };
+    let mut session =
+        Session { worker, client, place, client_ip, deadline, wire, body, is_served: false, out, room, stored: None };
     loop {
         match session.request().await {
             AfterExchange::Again => session.tidy(),

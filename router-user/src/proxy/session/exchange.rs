@@ -13,6 +13,7 @@ use super::body::BodyAt;
 use super::client::{AfterExchange, Session};
 use super::forward::Forward;
 use super::opening::Unanswered;
+use super::resend::Resend;
 use crate::io::Stream;
 use crate::model::EngineId;
 use crate::policy::pick::{Pick, pick};
@@ -24,7 +25,8 @@ use crate::proxy::upstream::WorkerRoutes;
 use crate::publish::slots::full_rank;
 
 impl<S: Stream> Session<'_, S> {
-    /// Sends the request in `wire` to an engine and its answer to the client.
+    /// Sends the request in `wire` to an engine and its answer to the client, and remembers it when
+    /// it was not served.
     pub(super) async fn exchange(
         &mut self,
         request: &Request,
@@ -33,14 +35,31 @@ impl<S: Stream> Session<'_, S> {
         key: RoutingKey,
         is_stateful: bool,
     ) -> AfterExchange {
-        let worker = self.worker;
-        let config = &worker.config;
         // Refused requests are demand too; but a request that comes back because it was refused
         // would be counted twice.
         if key.is_demand && !request.is_repeated {
             routes.count_arrival(key.class);
         }
-        worker.budget.borrow_mut().earn(worker.timers.coarse());
+        let resend = Resend::new(self, request, body, routes, key.class);
+        self.is_served = false;
+        let next = self.deliver(request, body, routes, key, &resend, is_stateful).await;
+        if !self.is_served {
+            resend.failed();
+        }
+        next
+    }
+
+    async fn deliver(
+        &mut self,
+        request: &Request,
+        body: BodyAt,
+        routes: &Rc<WorkerRoutes<S>>,
+        key: RoutingKey,
+        resend: &Resend<'_, S>,
+        is_stateful: bool,
+    ) -> AfterExchange {
+        let worker = self.worker;
+        let config = &worker.config;
         let route = &routes.routes.classes[key.class.index()];
         let affinity_key = key.affinity.unwrap_or_else(|| worker.random());
         let slot = slot_of(affinity_key);
@@ -62,7 +81,7 @@ impl<S: Stream> Session<'_, S> {
                 |engine| routes.engine(engine).availability(now, config.max_in_flight_per_engine),
             );
             let id = match choice {
-                Pick::Engine(engine) if tried.len() < config.max_attempts.max(1) && self.may_retry(failure, is_stateful) => {
+                Pick::Engine(engine) if tried.len() < config.max_attempts.max(1) && may_retry(failure, is_stateful, resend) => {
                     engine
                 }
                 Pick::Full if tried.is_empty() => return self.refuse(full(key, routes), Some(request), body.held).await,
@@ -71,7 +90,12 @@ impl<S: Stream> Session<'_, S> {
             let engine = routes.engine(id);
             let _in_flight = engine.begin(now);
             routes.count_pick(key.class, id);
-            match (Attempt { session: self, engine, request, body, is_stateful }).run().await {
+            if tried.is_empty() {
+                resend.earn();
+            }
+            let attempt = Attempt { session: self, engine, request, body, is_stateful, resend };
+            tried.push(id);
+            match attempt.run().await {
                 Ok(answer) => {
                     if key.is_demand {
                         routes.note_answer(key.class, id, &worker.timers, answer.sent_at, &answer.head.response);
@@ -87,31 +111,28 @@ impl<S: Stream> Session<'_, S> {
                     return AfterExchange::Close;
                 }
                 Err(Failure::Late) => return self.refuse(ErrorReply::ttft_timeout(&engine.name), Some(request), body.held).await,
+                Err(Failure::Denied) => return self.refuse(exhausted(None, &tried, key, routes), Some(request), body.held).await,
                 Err(other) => failure = Some(other),
             }
-            tried.push(id);
         }
     }
+}
 
-    /// Whether the request may go to one more engine after `failure` at the last one. Pays for the
-    /// retry and counts it.
-    fn may_retry(&self, failure: Option<Failure>, is_stateful: bool) -> bool {
-        let worker = self.worker;
-        let retry = match failure {
-            None => return true,
-            Some(Failure::Unreachable) => Retry::ConnectFailed,
-            Some(Failure::Unanswered(Unanswered::Malformed(_))) => Retry::BadResponse,
-            Some(_) => Retry::Reset,
-        };
+/// Whether the request may go to one more engine after `failure` at the last one. Pays for the
+/// retry and counts it.
+fn may_retry<S: Stream>(failure: Option<Failure>, is_stateful: bool, resend: &Resend<'_, S>) -> bool {
+    let retry = match failure {
+        None => return true,
+        Some(Failure::Unreachable) => Retry::ConnectFailed,
+        Some(Failure::Unanswered(Unanswered::Malformed(_))) => Retry::BadResponse,
+        Some(_) => Retry::Reset,
+    };
+    match retry {
         // A refused connection costs nobody anything; a request that was sent may have been worked
         // on.
-        let is_free = retry == Retry::ConnectFailed;
-        if !is_free && (is_stateful || !worker.budget.borrow_mut().spend(worker.timers.coarse())) {
-            worker.stats.retry_denied();
-            return false;
-        }
-        worker.stats.retried(retry);
-        true
+        Retry::ConnectFailed => resend.is_free(retry),
+        _ if is_stateful => resend.is_denied(),
+        _ => resend.is_paid(retry),
     }
 }
 

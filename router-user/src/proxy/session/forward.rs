@@ -185,6 +185,7 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
     pub(super) fn end_whole(self) -> AfterExchange {
         let Self { session, engine, upstream, .. } = self;
         let worker = session.worker;
+        session.is_served = !is_failure(self.response.status);
         worker.stats.count(Outcome::Ok);
         engine.counters.e2e.observe(worker.timers.elapsed() - self.sent_at);
         if self.response.keep_alive && self.upload.is_whole() && !self.is_end {
@@ -224,4 +225,10 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
         }
         if forwarder.ends_with_connection() { AfterExchange::Reset } else { AfterExchange::Close }
     }
+}
+
+/// Whether an engine's answer says that it could not serve the request, so that its client may come
+/// back with it.
+fn is_failure(status: u16) -> bool {
+    status >= 500 || status == 429
 }

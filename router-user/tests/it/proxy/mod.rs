@@ -7,6 +7,7 @@ mod fields;
 mod http;
 mod listening;
 mod payloads;
+mod retries;
 mod routing;
 mod shedding;
 mod slow_clients;

@@ -1,0 +1,87 @@
+//! Sending a request again: by us, which the retry budget pays for, or by its client.
+
+use super::body::BodyAt;
+use super::client::Session;
+use crate::io::Stream;
+use crate::model::ClassId;
+use crate::policy::budget::expected_work;
+use crate::proxy::http1::request::Request;
+use crate::proxy::stats::Retry;
+use crate::proxy::upstream::WorkerRoutes;
+use crate::proxy::worker::Worker;
+
+/// What one request earns, and what it costs to send it again.
+pub(super) struct Resend<'a, S: Stream> {
+    worker: &'a Worker<S>,
+    routes: &'a WorkerRoutes<S>,
+    class: ClassId,
+    /// Expected work, in prompt tokens.
+    work: f64,
+    digest: u64,
+    /// Its client has sent it before.
+    is_repeat: bool,
+}
+
+impl<'a, S: Stream> Resend<'a, S> {
+    pub(super) fn new(
+        session: &Session<'a, S>,
+        request: &Request,
+        body: BodyAt,
+        routes: &'a WorkerRoutes<S>,
+        class: ClassId,
+    ) -> Self {
+        let worker = &**session.worker;
+        let bytes = body.bytes(&session.client, &session.body);
+        let target = &session.wire[request.target.clone()];
+        let digest = match request.idempotency_key {
+            Some(key) => worker.retries.digest(&[target, &key.to_le_bytes()]),
+            None => worker.retries.digest(&[target, session.client_ip.as_bytes(), bytes]),
+        };
+        let is_known = worker.retries.is_repeat(digest, worker.timers.coarse());
+        let is_repeat = is_known || request.is_repeated;
+        if is_repeat {
+            worker.stats.client_retries.add(1);
+        }
+        let work = expected_work(bytes.len(), routes.routes.snapshot.classes[class.index()].output_tokens);
+        Self { worker, routes, class, work, digest, is_repeat }
+    }
+
+    /// Adds the credit of a request that goes to its first engine.
+    pub(super) fn earn(&self) {
+        if !self.is_repeat {
+            self.worker.retries.earn(self.work);
+        }
+    }
+
+    /// Takes the price of sending the request again, and counts that it is; or counts that the
+    /// budget did not allow it.
+    pub(super) fn is_paid(&self, retry: Retry) -> bool {
+        let Self { worker, routes, class, .. } = *self;
+        let now = worker.timers.coarse();
+        let utilisation = routes.utilisation(class, now, worker.config.max_in_flight_per_engine * worker.plane.workers());
+        let can = worker.retries.spend(now, self.work, utilisation);
+        if can {
+            worker.stats.retried(retry);
+        } else {
+            worker.stats.retry_denied();
+        }
+        can
+    }
+
+    /// Counts that the request is sent again for nothing.
+    pub(super) fn is_free(&self, retry: Retry) -> bool {
+        self.worker.stats.retried(retry);
+        true
+    }
+
+    /// Counts that the request may not be sent again.
+    pub(super) fn is_denied(&self) -> bool {
+        self.worker.stats.retry_denied();
+        false
+    }
+
+    /// Remembers that the request was not served, for the case that its client sends it again.
+    pub(super) fn failed(&self) {
+        self.worker.retries.failed(self.digest, self.worker.timers.coarse());
+    }
+}
