@@ -58,6 +58,21 @@ enum Kind {
     Word(&'static [u8]),
 }
 
+impl Kind {
+    /// Tells a value by its first byte; `None` for one that begins no value.
+    fn of(byte: u8) -> Option<Self> {
+        Some(match byte {
+            b'"' => Self::Text,
+            b'{' | b'[' => Self::Nested,
+            b'-' | b'0'..=b'9' => Self::Number,
+            b't' => Self::Word(b"true"),
+            b'f' => Self::Word(b"false"),
+            b'n' => Self::Word(b"null"),
+            _ => return None,
+        })
+    }
+}
+
 pub(super) enum Step<'a> {
     /// `key` has its quotes, and is empty in an array. `at` is the value's place.
     Entry {
@@ -120,7 +135,8 @@ impl<'a> Walker<'a> {
 
     fn step(&mut self, limit: usize) -> Result<Step<'a>, PayloadError> {
         loop {
-            match self.state {
+            let state = self.state;
+            match state {
                 State::InKey => {
                     if !self.string(limit)? {
                         return Ok(Step::Paused);
@@ -136,7 +152,8 @@ impl<'a> Walker<'a> {
                     return Ok(Step::Entry { key, value, at: self.value });
                 }
                 State::End => return Ok(Step::End),
-                state => {
+                State::First | State::Key | State::Comma if self.front(limit) => {}
+                _ => {
                     self.blank(limit);
                     let Some(&byte) = self.input[..limit].get(self.at) else {
                         return if limit < self.input.len() { Ok(Step::Paused) } else { Err(self.wrong(self.wanted(state))) };
@@ -145,6 +162,43 @@ impl<'a> Walker<'a> {
                 }
             }
         }
+    }
+
+    /// Takes the front of the next entry at once: comma, key, colon and the value's first byte.
+    /// False, and nothing has changed, unless all of it is well formed and within the limit; then
+    /// the states take it part by part, and find the mistake.
+    fn front(&mut self, limit: usize) -> bool {
+        let input = &self.input[..limit];
+        let behind_blanks = |mut at: usize| {
+            while let Some(b' ' | b'\t' | b'\r' | b'\n') = input.get(at) {
+                at += 1;
+            }
+            at
+        };
+        let mut at = behind_blanks(self.at);
+        if self.state == State::Comma {
+            if input.get(at) != Some(&b',') {
+                return false;
+            }
+            at = behind_blanks(at + 1);
+        }
+        let mut key = (0, 0);
+        if self.open == b'{' {
+            if input.get(at) != Some(&b'"') {
+                return false;
+            }
+            let (end, is_whole) = skip_string(input, at + 1, limit);
+            let colon = behind_blanks(end);
+            if !is_whole || input.get(colon) != Some(&b':') {
+                return false;
+            }
+            key = (at, end);
+            at = behind_blanks(colon + 1);
+        }
+        let Some(kind) = input.get(at).and_then(|&byte| Kind::of(byte)) else { return false };
+        (self.key, self.at) = (key, at);
+        self.begin_value(kind);
+        true
     }
 
     /// Takes the first byte of what comes next.
@@ -159,8 +213,10 @@ impl<'a> Walker<'a> {
                 self.key.0 = self.at;
                 State::InKey
             }
-            State::First | State::Key if !is_object => return self.begin_value(byte),
-            State::Value => return self.begin_value(byte),
+            State::First | State::Key | State::Value if state == State::Value || !is_object => {
+                self.begin_value(Kind::of(byte).ok_or_else(|| self.wrong("wanted a value"))?);
+                return Ok(());
+            }
             _ => return Err(self.wrong(self.wanted(state))),
         };
         self.at += 1;
@@ -183,21 +239,11 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Tells a value by its first byte.
-    fn begin_value(&mut self, byte: u8) -> Result<(), PayloadError> {
-        self.kind = match byte {
-            b'"' => Kind::Text,
-            b'{' | b'[' => Kind::Nested,
-            b'-' | b'0'..=b'9' => Kind::Number,
-            b't' => Kind::Word(b"true"),
-            b'f' => Kind::Word(b"false"),
-            b'n' => Kind::Word(b"null"),
-            _ => return Err(self.wrong("wanted a value")),
-        };
-        (self.value, self.state) = (self.at, State::InValue);
+    /// Begins the value at hand.
+    fn begin_value(&mut self, kind: Kind) {
+        (self.kind, self.value, self.state) = (kind, self.at, State::InValue);
         // A string goes on behind its quote.
-        self.at += usize::from(self.kind == Kind::Text);
-        Ok(())
+        self.at += usize::from(kind == Kind::Text);
     }
 
     /// Skips the rest of a value; false when the limit comes first.

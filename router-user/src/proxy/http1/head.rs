@@ -122,30 +122,32 @@ fn is_shadow(name: &str) -> bool {
 }
 
 fn known(name: &str) -> Field {
-    let is = |known: &str| name.eq_ignore_ascii_case(known);
-    match name.len() {
-        2 if is("te") => Field::Hop,
-        4 if is("host") => Field::Host,
-        6 if is("expect") => Field::Expect,
-        7 if is("upgrade") => Field::Hop,
-        7 if is("trailer") => Field::Hop,
-        10 if is("connection") => Field::Connection,
-        10 if is("keep-alive") => Field::Hop,
-        11 if is("x-ilb-class") => Field::IlbClass,
-        12 if is("x-request-id") => Field::RequestId,
-        12 if is("x-session-id") => Field::SessionId,
-        12 if is("content-type") => Field::ContentType,
-        13 if is("x-ilb-require") => Field::IlbRequire,
-        14 if is("http2-settings") => Field::Hop,
-        14 if is("content-length") => Field::ContentLength,
-        15 if is("idempotency-key") => Field::IdempotencyKey,
-        15 if is("x-forwarded-for") => Field::ForwardedFor,
-        16 if is("proxy-connection") => Field::Hop,
-        16 if is("content-encoding") => Field::ContentEncoding,
-        17 if is("transfer-encoding") => Field::TransferEncoding,
-        19 if is("proxy-authorization") => Field::Hop,
-        23 if is("x-stainless-retry-count") => Field::RetryCount,
-        n if n > 6 && name.as_bytes()[..6].eq_ignore_ascii_case(b"x-ilb-") => Field::Ilb,
+    // Most names come in the case that is written here.
+    let is = |known: &str| name == known || name.eq_ignore_ascii_case(known);
+    // Length and first letter leave one candidate or two: most names cost no comparison.
+    match (name.len(), name.as_bytes().first().map_or(0, u8::to_ascii_lowercase)) {
+        (4, b'h') if is("host") => Field::Host,
+        (6, b'e') if is("expect") => Field::Expect,
+        (10, b'c') if is("connection") => Field::Connection,
+        (12, b'c') if is("content-type") => Field::ContentType,
+        (14, b'c') if is("content-length") => Field::ContentLength,
+        (16, b'c') if is("content-encoding") => Field::ContentEncoding,
+        (17, b't') if is("transfer-encoding") => Field::TransferEncoding,
+        (11, b'x') if is("x-ilb-class") => Field::IlbClass,
+        (13, b'x') if is("x-ilb-require") => Field::IlbRequire,
+        (12, b'x') if is("x-request-id") => Field::RequestId,
+        (12, b'x') if is("x-session-id") => Field::SessionId,
+        (15, b'i') if is("idempotency-key") => Field::IdempotencyKey,
+        (15, b'x') if is("x-forwarded-for") => Field::ForwardedFor,
+        (23, b'x') if is("x-stainless-retry-count") => Field::RetryCount,
+        (7.., b'x') if name.as_bytes()[..6].eq_ignore_ascii_case(b"x-ilb-") => Field::Ilb,
+        (2, b't') if is("te") => Field::Hop,
+        (7, b't') if is("trailer") => Field::Hop,
+        (7, b'u') if is("upgrade") => Field::Hop,
+        (10, b'k') if is("keep-alive") => Field::Hop,
+        (14, b'h') if is("http2-settings") => Field::Hop,
+        (16, b'p') if is("proxy-connection") => Field::Hop,
+        (19, b'p') if is("proxy-authorization") => Field::Hop,
         _ => Field::Other,
     }
 }
