@@ -74,7 +74,11 @@ families! {
     PROXY_PICKS: Counter "ilb_proxy_picks_total" ["class", "engine"] "Times that an engine was picked for a request, retries included.";
     ENGINE_IN_FLIGHT: Gauge "ilb_proxy_engine_in_flight" ["engine"] "Requests in flight to an engine.";
     ENGINE_DOWN: Gauge "ilb_proxy_engine_down" ["engine"]
-        "1 while this data plane does not pick an engine because connections to it fail.";
+        "1 while this data plane has an engine ejected: it is picked only for tests, or when no other is left.";
+    ENGINE_PENALTY: Gauge "ilb_proxy_engine_penalty_ratio" ["engine", "reason"]
+        "Part of its share of requests that an engine has lost at this data plane, and why.";
+    ENGINE_FAILURES: Counter "ilb_proxy_engine_failures_total" ["engine", "reason"]
+        "Requests that failed at an engine, by how; a request that fails at two engines counts at both.";
     ENGINE_CONNECT_FAILURES: Counter "ilb_proxy_engine_connect_failures_total" ["engine"] "Connections to an engine that failed.";
     ENGINE_RESETS: Counter "ilb_proxy_engine_resets_total" ["engine"] "Connections that an engine closed before it answered.";
     ENGINE_BROKEN: Counter "ilb_proxy_engine_broken_streams_total" ["engine"] "Answers that broke off after they had begun.";

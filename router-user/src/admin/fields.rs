@@ -120,6 +120,9 @@ answers! {
         "[].live.itl_ms" "ms" "mean time between two events of a stream";
         "[].live.latency_ms" "ms" "mean time from the request to the end of its answer";
         "[].live.available" "boolean" "false while its failures keep requests from it";
+        "[].live.state" "text" "judgement: `healthy`, `ejected`, `half_open` (a request tests it) or `ramp` (its share grows back)";
+        "[].live.multiplier" "share" "factor on its share of requests, 0 to 1";
+        "[].live.reason" "text" "how the last request that counted failed, such as `server_error`; null while it has its whole share";
         "[].live.ttft_ms_sum" "ms" "sum behind `ttft_ms`";
         "[].live.ttft_count" "answers" "count behind `ttft_ms`";
         "[].live.itl_ms_sum" "ms" "sum behind `itl_ms`";

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::admin::view::{LiveEngine, ProxyView};
 use crate::dataplane::DataRole;
-use crate::policy::health::HealthState;
 
 /// Picks by (class, engine).
 pub(super) type Picks = HashMap<(String, String), u64>;
@@ -31,11 +30,14 @@ pub(super) fn engines(role: &DataRole) -> HashMap<String, LiveEngine> {
         let live = LiveEngine {
             in_flight: engine.in_flight,
             picks: engine.picks,
-            failures: engine.failures(),
+            failures: engine.failed(),
             ttft_ms: engine.ttft.mean_ms(),
             itl_ms: engine.itl.mean_ms(),
             latency_ms: engine.e2e.mean_ms(),
-            available: engine.health != Some(HealthState::Out),
+            available: engine.multiplier > 0.0,
+            state: engine.state,
+            multiplier: engine.multiplier,
+            reason: engine.reason,
             ttft_ms_sum: engine.ttft.sum_ms(),
             ttft_count: engine.ttft.count(),
             itl_ms_sum: engine.itl.sum_ms(),

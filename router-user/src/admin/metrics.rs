@@ -4,7 +4,7 @@ use crate::admin::families as f;
 use crate::admin::state::{AdminState, age};
 use crate::control::{ControlStatus, EngineHealth};
 use crate::dataplane::DataRole;
-use crate::policy::health::HealthState;
+use crate::policy::outlier::Evidence;
 use crate::proxy::{DataPlaneStats, EngineStats, Latencies};
 use crate::publish::Generation;
 use crate::publish::snapshot::{Snapshot, Status};
@@ -133,7 +133,7 @@ fn engine_traffic(out: &mut Exposition, engines: &[EngineStats]) {
     type Read = fn(&EngineStats) -> f64;
     let families: [(&'static Family, Read); 7] = [
         (&f::ENGINE_IN_FLIGHT, |e| e.in_flight as f64),
-        (&f::ENGINE_DOWN, |e| flag(e.health == Some(HealthState::Out))),
+        (&f::ENGINE_DOWN, |e| flag(e.multiplier == 0.0)),
         (&f::ENGINE_CONNECT_FAILURES, |e| e.connect_failures as f64),
         (&f::ENGINE_RESETS, |e| e.resets as f64),
         (&f::ENGINE_BROKEN, |e| e.broken_streams as f64),
@@ -143,6 +143,15 @@ fn engine_traffic(out: &mut Exposition, engines: &[EngineStats]) {
     for (family, read) in families {
         let mut samples = out.family(family);
         engines.iter().for_each(|engine| samples.add(&[&engine.engine], read(engine)));
+    }
+    let mut penalty = out.family(&f::ENGINE_PENALTY);
+    for engine in engines {
+        let reason = engine.reason.map_or(if engine.multiplier < 1.0 { "slow" } else { "none" }, Evidence::name);
+        penalty.add(&[&engine.engine, reason], 1.0 - engine.multiplier);
+    }
+    let mut failures = out.family(&f::ENGINE_FAILURES);
+    for engine in engines {
+        engine.failures.iter().for_each(|(reason, &count)| failures.add(&[&engine.engine, reason], count as f64));
     }
     let mut responses = out.family(&f::ENGINE_RESPONSES);
     for engine in engines {

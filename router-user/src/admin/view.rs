@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::ControlStatus;
 use crate::plan::explain::weights::Explanation;
+use crate::policy::outlier::{EngineState, Evidence};
 use crate::probe::EngineSignals;
 use crate::publish::Generation;
 use crate::publish::history::Moves;
@@ -120,7 +121,16 @@ pub struct LiveEngine {
     pub itl_ms: Option<f64>,
     /// End to end.
     pub latency_ms: Option<f64>,
+    /// Whether it is picked.
     pub available: bool,
+    /// What the data plane thinks of it: the state, the factor on its share of requests (0 to 1),
+    /// and why it has less than its share.
+    #[serde(default)]
+    pub state: EngineState,
+    #[serde(default = "whole")]
+    pub multiplier: f64,
+    #[serde(default)]
+    pub reason: Option<Evidence>,
     /// The sums and counts of answers behind those means.
     #[serde(default)]
     pub ttft_ms_sum: f64,
@@ -137,6 +147,10 @@ pub struct LiveEngine {
     /// Events of event streams.
     #[serde(default)]
     pub events: u64,
+}
+
+fn whole() -> f64 {
+    1.0
 }
 
 /// `ilb weights`.

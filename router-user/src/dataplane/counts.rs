@@ -17,7 +17,7 @@ impl Counts {
     pub(super) fn of(stats: DataPlaneStats) -> Self {
         let of_engine = |engine: EngineStats| EngineReport {
             attempts: engine.picks,
-            failures: engine.failures(),
+            failures: engine.failed(),
             answers: engine.e2e.count(),
             latency_ms_sum: engine.e2e.sum_ms(),
             rtt_ms: None,

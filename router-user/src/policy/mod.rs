@@ -1,18 +1,18 @@
 //! Pure decisions about one request or one engine: no IO, no clock, no entropy. Time is an argument
 //! in [`Millis`], chance a number.
 //!
-//! A request gets a key ([`affinity`]), the key a slot, and the slot an engine ([`pick`]) that can
-//! be reached ([`health`]). A planned shed holds while the engines are full ([`fullness`]). Sending
-//! a request again costs credit ([`budget`]), which a client that repeats itself does not earn
-//! ([`repeats`]). For a whole data plane [`outage`] tells which engines are down, and [`decay`]
-//! which weights apply while no controller answers.
+//! A request gets a key ([`affinity`]), the key a slot, and the slot an engine ([`pick`]) that does
+//! not fail its requests ([`outlier`]). A planned shed holds while the engines are full
+//! ([`fullness`]). Sending a request again costs credit ([`budget`]), which a client that repeats
+//! itself does not earn ([`repeats`]). For a whole data plane [`outage`] tells which engines are
+//! down, and [`decay`] which weights apply while no controller answers.
 
 pub mod affinity;
 pub mod budget;
 pub mod decay;
 pub mod fullness;
-pub mod health;
 pub mod outage;
+pub mod outlier;
 pub mod pick;
 pub mod repeats;
 

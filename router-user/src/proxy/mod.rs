@@ -13,6 +13,7 @@ mod form;
 mod histogram;
 pub mod http1;
 mod json;
+mod outliers;
 pub mod payload;
 mod plane;
 mod reply;

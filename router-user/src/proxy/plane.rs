@@ -9,11 +9,14 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
 use super::engine_load::EngineLoads;
+use super::outliers::Outliers;
 use super::retries::SharedRetries;
 use super::stats::{self, DataPlaneStats, WorkerStats};
 use super::stored::Holders;
 use crate::clock::Clock;
 use crate::model::EngineId;
+use crate::policy::Millis;
+use crate::policy::outlier::Evidence;
 use crate::publish::routes::Routes;
 
 pub struct DataPlane {
@@ -25,6 +28,7 @@ pub struct DataPlane {
     via: HashMap<String, SocketAddr>,
     workers: Mutex<Vec<Arc<WorkerStats>>>,
     pub(super) loads: EngineLoads,
+    pub(super) outliers: Outliers,
     /// Its workers read time from this one clock, so that they can share what depends on it.
     pub(super) clock: Clock,
     /// The judgement of [`Self::judge_readiness`].
@@ -45,6 +49,7 @@ impl DataPlane {
             via,
             workers: Mutex::default(),
             loads: EngineLoads::default(),
+            outliers: Outliers::default(),
             clock: Clock::start(),
             readiness: OnceLock::new(),
             holders: Mutex::default(),
@@ -93,18 +98,34 @@ impl DataPlane {
     /// worker.
     pub fn stats(&self) -> DataPlaneStats {
         let workers = self.workers.lock().clone();
-        let (stored_ids, stored_ids_evicted) = {
+        let mut stats = stats::sum(&self.cluster, self.routes.load().as_deref(), &workers);
+        {
             let holders = self.holders.lock();
-            (holders.len() as u64, holders.evicted())
-        };
-        DataPlaneStats { stored_ids, stored_ids_evicted, ..stats::sum(&self.cluster, self.routes.load().as_deref(), &workers) }
+            (stats.stored_ids, stats.stored_ids_evicted) = (holders.len() as u64, holders.evicted());
+        }
+        let views = self.outliers.views(self.now());
+        for engine in &mut stats.engines {
+            if let Some(view) = views.get(&engine.engine) {
+                (engine.state, engine.multiplier, engine.reason) = (view.state, view.multiplier, view.reason);
+            }
+        }
+        stats
     }
 
-    /// Engines with connect failures: whether a worker holds the engine as out, and the failures
+    /// Engines with connect failures: whether the engine is ejected for them, and the failures
     /// since the start.
     pub fn failing(&self) -> BTreeMap<String, (bool, u64)> {
         let workers = self.workers.lock().clone();
-        stats::failing(&workers)
+        let views = self.outliers.views(self.now());
+        let is_out = |engine: &str| {
+            let view = views.get(engine).filter(|view| view.multiplier == 0.0);
+            view.is_some_and(|view| matches!(view.reason, Some(Evidence::Refused | Evidence::Unreachable)))
+        };
+        stats::connect_failures(&workers).into_iter().map(|(name, count)| (name.clone(), (is_out(&name), count))).collect()
+    }
+
+    fn now(&self) -> Millis {
+        self.clock.now().as_millis() as Millis
     }
 
     /// Address at which an engine is reached from here.

@@ -232,6 +232,11 @@ impl ErrorReply {
         Self::new(502, "api_error", "bad_engine_response", Outcome::EngineBadResponse, message)
     }
 
+    pub(super) fn poison(deaths: usize) -> Self {
+        let message = format!("{deaths} engines closed the connection on this request, which goes to no other");
+        Self::new(502, "api_error", "poison", Outcome::Poison, message)
+    }
+
     pub(super) fn ttft_timeout(engine: &str) -> Self {
         let message = format!("engine {engine:?} gave no answer in time");
         Self::new(504, "api_error", "ttft_timeout", Outcome::TtftTimeout, message)

@@ -216,3 +216,9 @@ pub(super) fn no_eligible_engine(class: ClassId, routes: &Routes) -> ErrorReply 
     let tags: Vec<String> = class.require.iter().map(|(key, value)| format!("{key}={value}")).collect();
     ErrorReply::no_eligible_engine(&tags.join(", "), None, &class.model)
 }
+
+/// Whether 404 on `path` means that the engine does not have the model. On the other paths the
+/// engine may lack the path, or what an earlier request has left.
+pub(super) fn is_missing_model(path: &str) -> bool {
+    MODEL_PATHS[..3].contains(&path) || path == "/v1/messages"
+}

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::counter::Counter;
 use super::histogram::{E2E_BOUNDS, Histogram, ITL_BOUNDS, Latencies, TTFT_BOUNDS};
-use crate::policy::health::HealthState;
+use crate::policy::outlier::{EngineState, Evidence};
 use crate::publish::routes::Routes;
 
 macro_rules! names {
@@ -62,6 +61,9 @@ names!(
         ClientStalled = "client_stalled",
         /// An engine's answer was not HTTP.
         EngineBadResponse = "engine_bad_response",
+        /// Two engines closed the connection before they answered, so the request may be the
+        /// reason, and no third one got it.
+        Poison = "poison",
         EngineBrokeMidStream = "engine_broke_mid_stream",
         TtftTimeout = "ttft_timeout",
         GapTimeout = "gap_timeout",
@@ -80,6 +82,11 @@ names!(
         Reset = "reset",
         /// The engine's answer was not HTTP: the next one.
         BadResponse = "bad_response",
+        /// The engine answered with a status of 500 and above, or 404 for its own model: the next
+        /// one.
+        EngineError = "engine_error",
+        /// The engine answered that it has too much to do: the next one.
+        Busy = "busy",
     }
 );
 
@@ -107,12 +114,14 @@ pub(super) struct EngineCounters {
     pub(super) in_flight: Counter,
     pub(super) picks: Counter,
     /// By the hundreds of the status, 1xx to 5xx; others count as 5xx.
-    pub(super) served: [Counter; 5],
+    served: [Counter; 5],
     pub(super) connects: Counter,
     pub(super) connect_failures: Counter,
     pub(super) resets: Counter,
     pub(super) replays: Counter,
     pub(super) broken_streams: Counter,
+    /// By [`Evidence::FAILURES`].
+    failures: [Counter; Evidence::FAILURES.len()],
     /// From sending the request to the first byte of the answer's body.
     pub(super) ttft: Histogram,
     /// Between two events of an event stream.
@@ -121,7 +130,6 @@ pub(super) struct EngineCounters {
     pub(super) e2e: Histogram,
     pub(super) events: Counter,
     pub(super) bytes: Counter,
-    health: AtomicU8,
 }
 
 impl Default for EngineCounters {
@@ -135,24 +143,27 @@ impl Default for EngineCounters {
             resets: Counter::default(),
             replays: Counter::default(),
             broken_streams: Counter::default(),
+            failures: Default::default(),
             ttft: Histogram::new(&TTFT_BOUNDS),
             itl: Histogram::new(&ITL_BOUNDS),
             e2e: Histogram::new(&E2E_BOUNDS),
             events: Counter::default(),
             bytes: Counter::default(),
-            health: AtomicU8::new(0),
         }
     }
 }
 
 impl EngineCounters {
-    pub(super) fn show(&self, health: HealthState) {
-        let code = match health {
-            HealthState::Healthy => 0,
-            HealthState::Probing => 1,
-            HealthState::Out => 2,
-        };
-        self.health.store(code, Ordering::Relaxed);
+    /// Counts an answer by its status.
+    pub(super) fn answered(&self, status: u16) {
+        self.served[usize::from(status / 100).clamp(1, 5) - 1].add(1);
+    }
+
+    /// Counts a request that failed at the engine.
+    pub(super) fn failed(&self, evidence: Evidence) {
+        if let Some(at) = Evidence::FAILURES.iter().position(|&failure| failure == evidence) {
+            self.failures[at].add(1);
+        }
     }
 }
 
@@ -277,31 +288,31 @@ pub struct EngineStats {
     pub events: u64,
     /// Bytes of answers' bodies, as framed by the engine.
     pub bytes: u64,
-    /// The worst that any worker thinks of it.
-    pub health: Option<HealthState>,
+    /// Requests that failed at the engine, by how.
+    pub failures: BTreeMap<&'static str, u64>,
+    pub state: EngineState,
+    /// Factor on its share of requests, 0 to 1.
+    pub multiplier: f64,
+    /// Why it has less than its share.
+    pub reason: Option<Evidence>,
 }
 
 impl EngineStats {
-    /// Requests that the engine failed: no connection, a reset before the answer, a broken answer,
-    /// or a 5xx. A kept connection that had been closed is no fault of the engine.
-    pub fn failures(&self) -> u64 {
-        self.connect_failures + self.resets + self.broken_streams + self.served[4]
+    /// Requests that failed at the engine; being busy is not a failure.
+    pub fn failed(&self) -> u64 {
+        self.failures.iter().filter(|(name, _)| **name != Evidence::Busy.name()).map(|(_, count)| count).sum()
     }
 }
 
-/// Engines with connect failures: whether a worker has it out, and how many failures there were.
-pub(super) fn failing(workers: &[Arc<WorkerStats>]) -> BTreeMap<String, (bool, u64)> {
-    let mut failing: BTreeMap<String, (bool, u64)> = BTreeMap::new();
+/// Connections to each engine that failed.
+pub(super) fn connect_failures(workers: &[Arc<WorkerStats>]) -> BTreeMap<String, u64> {
+    let mut failures: BTreeMap<String, u64> = BTreeMap::new();
     for worker in workers {
-        for (name, engine) in worker.engines.lock().iter() {
-            let (is_out, failures) = (engine.health.load(Ordering::Relaxed) > 0, engine.connect_failures.value());
-            if failures > 0 {
-                let sum = failing.entry(name.clone()).or_default();
-                *sum = (sum.0 || is_out, sum.1 + failures);
-            }
+        for (name, engine) in worker.engines.lock().iter().filter(|(_, engine)| engine.connect_failures.value() > 0) {
+            *failures.entry(name.clone()).or_default() += engine.connect_failures.value();
         }
     }
-    failing
+    failures
 }
 
 /// Connections made to engines and answers of engines, by all workers.
@@ -344,9 +355,9 @@ pub(super) fn sum(cluster: &str, routes: Option<&Routes>, workers: &[Arc<WorkerS
             ttft: Latencies::sum_of(counters.iter().map(|e| &e.ttft), &TTFT_BOUNDS),
             itl: Latencies::sum_of(counters.iter().map(|e| &e.itl), &ITL_BOUNDS),
             e2e: Latencies::sum_of(counters.iter().map(|e| &e.e2e), &E2E_BOUNDS),
+            multiplier: 1.0,
             ..Default::default()
         };
-        let mut worst = 0;
         for e in &counters {
             of_engine.in_flight += e.in_flight.value();
             of_engine.picks += e.picks.value();
@@ -358,9 +369,10 @@ pub(super) fn sum(cluster: &str, routes: Option<&Routes>, workers: &[Arc<WorkerS
             of_engine.broken_streams += e.broken_streams.value();
             of_engine.events += e.events.value();
             of_engine.bytes += e.bytes.value();
-            worst = worst.max(e.health.load(Ordering::Relaxed));
+            for (failure, count) in Evidence::FAILURES.iter().zip(&e.failures) {
+                *of_engine.failures.entry(failure.name()).or_default() += count.value();
+            }
         }
-        of_engine.health = Some([HealthState::Healthy, HealthState::Probing, HealthState::Out][usize::from(worst)]);
         stats.engines.push(of_engine);
     }
     stats

@@ -1,4 +1,4 @@
-//! One worker's engines: their addresses, their health and the pool of idle connections to each.
+//! One worker's engines: their addresses, their judgement and the pool of idle connections to each.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -10,13 +10,14 @@ use std::time::Duration;
 use super::counter::Counter;
 use super::engine_load::{EngineLoad, allowed_for};
 use super::http1::response::Response;
+use super::outliers::Judged;
 use super::plane::DataPlane;
 use super::stats::{ClassCounters, EngineCounters, WorkerStats};
 use super::timers::Timers;
 use crate::config::ProxyConfig;
 use crate::io::{Connection, Stream};
 use crate::model::{ClassId, EngineId};
-use crate::policy::health::Health;
+use crate::policy::outlier::{self, Evidence};
 use crate::policy::pick::Availability;
 use crate::policy::{Millis, affinity};
 use crate::publish::routes::Routes;
@@ -25,11 +26,11 @@ pub(super) struct Engine<S: Stream> {
     pub(super) name: String,
     pub(super) address: SocketAddr,
     pub(super) counters: Arc<EngineCounters>,
-    /// Shared with the other workers.
+    /// Shared with the other workers, as is the judgement.
     pub(super) load: Arc<EngineLoad>,
+    pub(super) judged: Arc<Judged>,
     /// Requests in flight, of this worker.
     in_flight: Cell<usize>,
-    health: Cell<Health>,
     /// Pool of idle connections; the most recently used one is last and is taken first.
     idle: RefCell<Vec<Idle<S>>>,
 }
@@ -40,44 +41,35 @@ struct Idle<S: Stream> {
 }
 
 impl<S: Stream> Engine<S> {
-    pub(super) fn availability(&self, now: Millis, in_flight_max: usize) -> Availability {
+    /// Whether the engine can take the request of `key`. `in_panic` lifts soft ejections.
+    #[inline]
+    pub(super) fn availability(&self, key: u64, in_panic: bool, in_flight_max: usize) -> Availability {
         if self.in_flight.get() >= in_flight_max {
             Availability::Full
-        } else if self.health.get().admits(now) {
+        } else if self.judged.is_whole() || (in_panic && self.judged.is_ejected_softly()) {
+            Availability::Available
+        } else if self.judged.is_ejected() {
+            Availability::Out
+        } else if self.judged.keeps(key) {
             Availability::Available
         } else {
-            Availability::Out
+            Availability::Reduced
         }
     }
 
+    pub(super) fn is_full(&self, in_flight_max: usize) -> bool {
+        self.in_flight.get() >= in_flight_max
+    }
+
     /// Counts a request as in flight until the returned guard is dropped.
-    pub(super) fn begin(self: &Rc<Self>, now: Millis) -> InFlight<S> {
+    pub(super) fn begin(self: &Rc<Self>, timers: &Rc<Timers>) -> InFlight<S> {
         self.in_flight.set(self.in_flight.get() + 1);
         self.load.begin();
         self.counters.in_flight.add(1);
         self.counters.picks.add(1);
-        self.with_health(|health| health.picked(now));
-        InFlight(Rc::clone(self))
-    }
-
-    pub(super) fn reached(&self) {
-        self.with_health(Health::reached);
-    }
-
-    pub(super) fn failed(&self, now: Millis, hard: bool) {
-        self.counters.connect_failures.add(1);
-        self.with_health(|health| health.failed(now, hard));
-    }
-
-    fn with_health(&self, change: impl FnOnce(&mut Health)) {
-        let mut health = self.health.get();
-        let before = health.state();
-        change(&mut health);
-        self.health.set(health);
-        if health.state() != before {
-            self.counters.show(health.state());
-            tracing::info!(engine = %self.name, state = ?health.state(), "engine health changed");
-        }
+        // Whether an end of it decides about the engine's return.
+        let is_test = self.judged.is_ejected();
+        InFlight { engine: Rc::clone(self), timers: Rc::clone(timers), is_test, is_judged: Cell::new(false) }
     }
 
     /// Takes an idle connection on which nothing has arrived, neither bytes nor the end.
@@ -110,13 +102,40 @@ impl<S: Stream> Engine<S> {
 }
 
 /// A request in flight to an engine.
-pub(super) struct InFlight<S: Stream>(Rc<Engine<S>>);
+pub(super) struct InFlight<S: Stream> {
+    pub(super) engine: Rc<Engine<S>>,
+    timers: Rc<Timers>,
+    is_test: bool,
+    is_judged: Cell<bool>,
+}
+
+impl<S: Stream> InFlight<S> {
+    /// Tells how the request ended at the engine; only the first word counts.
+    pub(super) fn ended(&self, evidence: Evidence) {
+        if !self.is_judged.replace(true) {
+            self.engine.judged.take(evidence, self.timers.coarse(), self.is_test);
+        }
+    }
+
+    /// The engine asks to be left alone for a while.
+    pub(super) fn rests(&self, for_ms: Millis) {
+        self.is_judged.set(true);
+        self.engine.judged.rest(self.timers.coarse(), for_ms);
+    }
+
+    pub(super) fn is_test(&self) -> bool {
+        self.is_test
+    }
+}
 
 impl<S: Stream> Drop for InFlight<S> {
     fn drop(&mut self) {
-        self.0.in_flight.set(self.0.in_flight.get() - 1);
-        self.0.load.end();
-        self.0.counters.in_flight.subtract(1);
+        self.engine.in_flight.set(self.engine.in_flight.get() - 1);
+        self.engine.load.end();
+        self.engine.counters.in_flight.subtract(1);
+        if self.is_test && !self.is_judged.get() {
+            self.engine.judged.test_lapsed(self.timers.coarse());
+        }
     }
 }
 
@@ -126,18 +145,22 @@ pub(super) struct WorkerRoutes<S: Stream> {
     pub(super) routes: Arc<Routes>,
     engines: Vec<Rc<Engine<S>>>,
     classes: Vec<ClassRoutes>,
+    plane: Arc<DataPlane>,
 }
 
 struct ClassRoutes {
     counters: Arc<ClassCounters>,
     /// By engine; each is created at the first pick.
     picks: Box<[OnceCell<Arc<Counter>>]>,
+    /// Whether most of its engines are ejected, and at which version of the judgements that was
+    /// settled.
+    panic: Cell<(u64, bool)>,
 }
 
 impl<S: Stream> WorkerRoutes<S> {
     /// Builds the view of `routes`. An engine that keeps its name and address keeps its connections
-    /// and its health.
-    pub(super) fn build(routes: Arc<Routes>, plane: &DataPlane, stats: &WorkerStats, before: Option<&Self>) -> Self {
+    /// and its judgement.
+    pub(super) fn build(routes: Arc<Routes>, plane: &Arc<DataPlane>, stats: &WorkerStats, before: Option<&Self>) -> Self {
         let known: HashMap<&str, &Rc<Engine<S>>> =
             before.map(|b| b.engines.iter().map(|e| (e.name.as_str(), e)).collect()).unwrap_or_default();
         let engines = (routes.snapshot.engines.iter())
@@ -150,8 +173,8 @@ impl<S: Stream> WorkerRoutes<S> {
                         address,
                         counters: stats.engine(&entry.name),
                         load: plane.loads.of(&entry.name, address),
+                        judged: plane.outliers.engine(&entry.name, address),
                         in_flight: Cell::new(0),
-                        health: Cell::default(),
                         idle: RefCell::default(),
                     }),
                 }
@@ -161,10 +184,12 @@ impl<S: Stream> WorkerRoutes<S> {
             .map(|class| ClassRoutes {
                 counters: stats.class(&class.name),
                 picks: (0..engines.len()).map(|_| OnceCell::new()).collect(),
+                panic: Cell::new((u64::MAX, false)),
             })
             .collect();
         stats.prune(&routes);
-        Self { routes, engines, classes }
+        plane.outliers.prune(&routes);
+        Self { routes, engines, classes, plane: Arc::clone(plane) }
     }
 
     pub(super) fn engine(&self, engine: EngineId) -> &Rc<Engine<S>> {
@@ -175,31 +200,44 @@ impl<S: Stream> WorkerRoutes<S> {
         &self.engines
     }
 
+    /// Whether so many engines of a class are ejected that soft ejections do not count.
+    #[inline]
+    pub(super) fn is_panic(&self, class: ClassId) -> bool {
+        let version = self.plane.outliers.version();
+        let known = &self.classes[class.index()].panic;
+        if known.get().0 != version {
+            let candidates = &self.routes.classes[class.index()].candidates;
+            let ejected = candidates.iter().filter(|candidate| self.engine(candidate.engine).judged.is_ejected()).count();
+            known.set((version, outlier::is_panic(ejected, candidates.len())));
+        }
+        known.get().1
+    }
+
     /// Whether a request is refused by plan.
-    pub(super) fn is_shed(&self, class: ClassId, affinity_key: u64, now: Millis, in_flight_max: usize) -> bool {
+    pub(super) fn is_shed(&self, class: ClassId, affinity_key: u64, now: Millis) -> bool {
         let shed_frac = self.routes.classes[class.index()].shed_frac;
-        shed_frac > 0.0 && affinity::is_shed(affinity_key, shed_frac) && self.are_planned_engines_full(class, now, in_flight_max)
+        shed_frac > 0.0 && affinity::is_shed(affinity_key, shed_frac) && self.are_planned_engines_full(class, now)
     }
 
     /// Whether the engines that the plan sends the class to have confirmed lately that they are
-    /// full; those that cannot be reached do not count. The plan's own word is not enough: a wrong
-    /// number in it would cost requests.
-    fn are_planned_engines_full(&self, class: ClassId, now: Millis, in_flight_max: usize) -> bool {
+    /// full; those that are ejected do not count, unless that may be for being full. The plan's own
+    /// word is not enough: a wrong number in it would cost requests.
+    fn are_planned_engines_full(&self, class: ClassId, now: Millis) -> bool {
         let candidates = &self.routes.classes[class.index()].candidates;
         let has_plan = candidates.iter().any(|c| c.weight > 0.0);
         let mut engines = (candidates.iter().filter(|c| c.weight > 0.0 || !has_plan))
             .map(|c| self.engine(c.engine))
-            .filter(|engine| engine.availability(now, in_flight_max) != Availability::Out)
+            .filter(|engine| !engine.judged.is_ejected() || engine.judged.is_ejected_softly())
             .peekable();
         engines.peek().is_some() && engines.all(|engine| engine.load.is_full(now))
     }
 
     /// Requests in flight to the engines of a class over the most that they may have, 0 to 1.
-    /// Engines that are out count for nothing.
-    pub(super) fn utilisation(&self, class: ClassId, now: Millis, in_flight_max: usize) -> f64 {
+    /// Engines that are ejected count for nothing.
+    pub(super) fn utilisation(&self, class: ClassId, in_flight_max: usize) -> f64 {
         let candidates = self.routes.classes[class.index()].candidates.iter().map(|candidate| self.engine(candidate.engine));
         let (mut in_flight, mut bound) = (0, 0);
-        for engine in candidates.filter(|engine| engine.health.get().admits(now)) {
+        for engine in candidates.filter(|engine| !engine.judged.is_ejected()) {
             in_flight += engine.load.in_flight();
             bound += in_flight_max;
         }

@@ -154,6 +154,7 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
         worker.routes();
         let now = worker.timers.coarse();
         worker.retries.settle(now);
+        worker.plane.outliers.look(now);
         if ticks.is_multiple_of(SWEEP_TICKS) {
             let routes = worker.routes.borrow().clone();
             routes.iter().flat_map(|r| r.engines()).for_each(|engine| engine.sweep(now, &worker.config));

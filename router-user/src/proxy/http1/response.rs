@@ -22,6 +22,8 @@ pub struct Response {
     /// The engine's connection can be used again after the body.
     pub keep_alive: bool,
     pub is_event_stream: bool,
+    /// `Retry-After` in seconds, of a 429 or 503. A date is not read: clocks differ.
+    pub retry_after_s: Option<u32>,
 }
 
 impl Response {
@@ -91,7 +93,13 @@ pub fn parse(input: &[u8], method: Method, out: &mut Vec<u8>) -> Result<Response
             put_field(out, header.name, header.value);
         }
     }
-    Ok(Response { status: code, body, keep_alive, is_event_stream })
+    let retry_after_s = if matches!(code, 429 | 503) { retry_after_s(parsed.headers) } else { None };
+    Ok(Response { status: code, body, keep_alive, is_event_stream, retry_after_s })
+}
+
+fn retry_after_s(fields: &[httparse::Header<'_>]) -> Option<u32> {
+    let field = fields.iter().find(|field| field.name.eq_ignore_ascii_case("retry-after"))?;
+    std::str::from_utf8(field.value).ok()?.trim().parse().ok()
 }
 
 fn has_prefix(value: &[u8], prefix: &[u8]) -> bool {
@@ -136,12 +144,29 @@ mod tests {
     }
 
     #[test]
+    fn a_rest_is_asked_for_in_seconds_by_an_engine_that_is_busy() {
+        for (status, value, expected) in [
+            (429, "7", Some(7)),
+            (503, " 0 ", Some(0)),
+            (500, "7", None),
+            (200, "7", None),
+            (429, "-1", None),
+            (429, "1.5", None),
+            (503, "99999999999", None),
+            (503, "Fri, 31 Dec 1999 23:59:59 GMT", None),
+        ] {
+            let head = format!("HTTP/1.1 {status} X\r\nretry-after: {value}\r\ncontent-length: 0\r\n\r\n");
+            assert_eq!(parse(head.as_bytes(), Method::Get, &mut Vec::new()).unwrap().retry_after_s, expected, "{head:?}");
+        }
+    }
+
+    #[test]
     fn fields_pass_in_order() {
         let head = "HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX-A: 1\r\nContent-Length: 2\r\nX-Request-ID: theirs\r\nx-ilb-engine: lie\r\n\
                     Connection: x-hop\r\nKeep-Alive: 5\r\nX-Hop: 1\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nX-A: 2\r\n\r\n";
         let mut out = b"before ".to_vec();
         let response = parse(head.as_bytes(), Method::Post, &mut out).unwrap();
-        assert_eq!((response.status, response.is_event_stream), (429, true));
+        assert_eq!((response.status, response.is_event_stream, response.retry_after_s), (429, true, Some(7)));
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "before HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX-A: 1\r\nX-Hop: 1\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nX-A: 2\r\n"

@@ -12,6 +12,8 @@ use super::interrupt::{Interrupted, until};
 use super::opening::{AnswerHead, Before, Opening, OwnFields, Unanswered};
 use super::resend::Resend;
 use crate::io::{Connection, Stream};
+use crate::policy::Millis;
+use crate::policy::outlier::Evidence;
 use crate::proxy::http1::request::Request;
 use crate::proxy::stats::Retry;
 use crate::proxy::upstream::Engine;
@@ -23,15 +25,55 @@ use crate::telemetry::limited;
 /// other proxies may need it.
 const HOLD_MAX: Duration = Duration::from_secs(2);
 
+/// Longest time, in ms, after which the end of a kept connection still means that the engine had
+/// closed it while it was idle: its word of that may be one long round trip away. An engine that
+/// ends a connection later has had the request.
+const STALE_MAX_MS: Millis = 400;
+
 /// Why an attempt came to no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     ClientGone,
+    /// This machine lacks something; that says nothing about the engine.
+    Local,
+    Refused,
+    /// The engine refused a connection right after it had ended the one with the request.
+    Died,
+    /// The connection was neither made nor refused in time.
     Unreachable,
     Late,
     Unanswered(Unanswered),
     /// A kept connection ended, and the retry budget does not pay for a new one.
     Denied,
+}
+
+impl Failure {
+    /// What it says about the engine.
+    pub(super) fn evidence(self) -> Option<Evidence> {
+        match self {
+            Self::ClientGone | Self::Local | Self::Denied => None,
+            Self::Refused | Self::Died => Some(Evidence::Refused),
+            Self::Unreachable => Some(Evidence::Unreachable),
+            Self::Late => Some(Evidence::Late),
+            Self::Unanswered(Unanswered::Closed | Unanswered::Cut) => Some(Evidence::Closed),
+            Self::Unanswered(Unanswered::Malformed(_)) => Some(Evidence::Malformed),
+        }
+    }
+
+    /// Whether the request may have ended the engine.
+    pub(super) fn is_death(self) -> bool {
+        matches!(self, Self::Died | Self::Unanswered(Unanswered::Closed | Unanswered::Cut))
+    }
+
+    /// As what another attempt counts; `None` where there is none.
+    pub(super) fn retry(self) -> Option<Retry> {
+        match self {
+            Self::ClientGone | Self::Late | Self::Denied => None,
+            Self::Local | Self::Refused | Self::Unreachable => Some(Retry::ConnectFailed),
+            Self::Unanswered(Unanswered::Malformed(_)) => Some(Retry::BadResponse),
+            Self::Died | Self::Unanswered(_) => Some(Retry::Reset),
+        }
+    }
 }
 
 impl From<Unanswered> for Failure {
@@ -109,21 +151,26 @@ impl<S: Stream> Attempt<'_, '_, S> {
         // When a pooled connection ends, it is unknown whether the engine has seen the request. A
         // stateful request therefore takes a new one.
         let kept = if self.is_stateful { None } else { engine.checkout(worker.timers.coarse(), &worker.config) };
+        let is_replay = kept.is_some();
         if let Some(upstream) = kept {
+            let begun = worker.timers.coarse();
             match self.converse(upstream).await {
                 // Most likely the engine closed the idle connection and has not seen the request.
                 // It may have, and may have worked on it, so a new connection has its price.
-                Err(Failure::Unanswered(Unanswered::Closed)) if self.resend.is_paid(Retry::StaleConnection) => {
+                Err(Failure::Unanswered(Unanswered::Closed)) if worker.timers.now() - begun <= STALE_MAX_MS => {
+                    if !self.resend.is_paid(Retry::StaleConnection) {
+                        engine.counters.resets.add(1);
+                        return Err(Failure::Denied);
+                    }
                     engine.counters.replays.add(1);
-                }
-                Err(Failure::Unanswered(Unanswered::Closed)) => {
-                    engine.counters.resets.add(1);
-                    return Err(Failure::Denied);
                 }
                 outcome => return self.count_reset(outcome),
             }
         }
-        let upstream = self.connect().await?;
+        let upstream = match self.connect().await {
+            Err(Failure::Refused) if is_replay => return Err(Failure::Died),
+            connected => connected?,
+        };
         let outcome = self.converse(upstream).await;
         self.count_reset(outcome)
     }
@@ -150,17 +197,16 @@ impl<S: Stream> Attempt<'_, '_, S> {
         match outcome {
             Ok(upstream) => {
                 engine.counters.connects.add(1);
-                engine.reached();
                 Ok(upstream)
             }
+            Err(error) if shortage::is_ours(&error) => {
+                limited!(warn, engine = %engine.name, %error, "failed to connect for want of local resources");
+                Err(Failure::Local)
+            }
             Err(error) => {
-                if shortage::is_ours(&error) {
-                    limited!(warn, engine = %engine.name, %error, "failed to connect for want of local resources");
-                } else {
-                    limited!(debug, engine = %engine.name, %error, "failed to connect");
-                    engine.failed(worker.timers.now(), error.kind() == io::ErrorKind::TimedOut);
-                }
-                Err(Failure::Unreachable)
+                limited!(debug, engine = %engine.name, %error, "failed to connect");
+                engine.counters.connect_failures.add(1);
+                Err(if error.kind() == io::ErrorKind::TimedOut { Failure::Unreachable } else { Failure::Refused })
             }
         }
     }

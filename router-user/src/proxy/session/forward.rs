@@ -1,6 +1,5 @@
 //! Passes an answer on to the client, from its first bytes to its last.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use super::attempt::{Answer, Upload};
@@ -11,6 +10,7 @@ use super::interrupt::{Interrupted, until};
 use super::reader_watch::ReaderWatch;
 use super::stored;
 use crate::io::{Connection, Stream};
+use crate::policy::outlier::Evidence;
 use crate::proxy::histogram::EventGaps;
 use crate::proxy::http1::events::EventCounter;
 use crate::proxy::http1::request::Request;
@@ -18,13 +18,17 @@ use crate::proxy::http1::response::Response;
 use crate::proxy::reply::error_event;
 use crate::proxy::stats::Outcome;
 use crate::proxy::stored::Form;
-use crate::proxy::upstream::Engine;
+use crate::proxy::upstream::InFlight;
+
+/// Time after which a stream that still runs brings its engine back as a whole answer does: it may
+/// go on for minutes, and streams that break off do so early.
+const PROVEN_AFTER: Duration = Duration::from_secs(2);
 
 /// An answer that is being passed on. Its head and the first step's bytes are in the session's
 /// `out`.
 pub(super) struct Forward<'a, 'w, S: Stream> {
     session: &'a mut Session<'w, S>,
-    engine: &'a Rc<Engine<S>>,
+    flight: InFlight<S>,
     request: &'a Request,
     body: BodyAt,
     upstream: Connection<S>,
@@ -37,6 +41,8 @@ pub(super) struct Forward<'a, 'w, S: Stream> {
     reader: ReaderWatch,
     /// When sending of the request began, since the data plane started.
     sent_at: Duration,
+    /// When the answer began, on the same clock.
+    begun_at: Duration,
     /// The client's connection closes after the answer.
     closes: bool,
     /// The engine's connection has ended.
@@ -47,22 +53,22 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
     #[inline]
     pub(super) fn new(
         session: &'a mut Session<'w, S>,
-        engine: &'a Rc<Engine<S>>,
+        flight: InFlight<S>,
         request: &'a Request,
         body: BodyAt,
         answer: Answer<S>,
     ) -> Self {
         let Answer { upstream, head, step, before, sent_at, upload, is_end } = answer;
-        let counters = &engine.counters;
-        engine.reached();
-        counters.served[usize::from(head.response.status / 100).clamp(1, 5) - 1].add(1);
-        counters.ttft.observe(session.worker.timers.elapsed() - sent_at);
+        let counters = &flight.engine.counters;
+        counters.answered(head.response.status);
+        let begun_at = session.worker.timers.elapsed();
+        counters.ttft.observe(begun_at - sent_at);
         counters.bytes.add(before.bytes as u64);
         counters.events.add(before.events);
         let reader = ReaderWatch::new(session.worker.timers.coarse());
         Self {
             session,
-            engine,
+            flight,
             request,
             body,
             upstream,
@@ -74,6 +80,7 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
             gaps: EventGaps::default(),
             reader,
             sent_at,
+            begun_at,
             closes: head.closes,
             is_end,
         }
@@ -106,13 +113,17 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
     }
 
     fn count_step(&mut self) {
-        let counters = &self.engine.counters;
+        let counters = &self.flight.engine.counters;
         counters.bytes.add(self.step.consumed as u64);
         if self.response.is_event_stream {
             let new = self.events.count(&self.upstream.input()[..self.step.consumed]);
             if new > 0 {
                 counters.events.add(new);
-                self.gaps.observe(new, self.session.worker.timers.elapsed(), &counters.itl);
+                let now = self.session.worker.timers.elapsed();
+                self.gaps.observe(new, now, &counters.itl);
+                if self.flight.is_test() && self.response.status < 400 && now - self.begun_at > PROVEN_AFTER {
+                    self.flight.ended(Evidence::Served);
+                }
             }
         }
     }
@@ -148,12 +159,12 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
 
     /// Notes the ids of stored objects before the client can use them.
     fn note_stored(&mut self) {
-        let Self { session, upstream, step, engine, response, forwarder, .. } = self;
+        let Self { session, upstream, step, flight, response, forwarder, .. } = self;
         let Session { stored: Some(watch), out, worker, .. } = &mut **session else { return };
         let form =
             Form { status: response.status, is_event_stream: response.is_event_stream, is_chunked: forwarder.is_chunked() };
         let seen = watch.look([out, &upstream.input()[..step.raw], step.tail], form);
-        stored::note(worker, seen, &engine.name, &watch.class);
+        stored::note(worker, seen, &flight.engine.name, &watch.class);
     }
 
     /// Waits for more of the answer, and sends more of the request.
@@ -183,10 +194,14 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
 
     /// Counts a request whose answer is whole, and says how the client's connection goes on.
     pub(super) fn end_whole(self) -> AfterExchange {
-        let Self { session, engine, upstream, .. } = self;
-        let worker = session.worker;
+        let Self { session, flight, upstream, .. } = self;
+        let (worker, engine) = (session.worker, &flight.engine);
         session.is_served = !is_failure(self.response.status);
         worker.stats.count(Outcome::Ok);
+        // Errors of the client say nothing of the engine; its own were counted before.
+        if self.response.status < 400 {
+            flight.ended(Evidence::Served);
+        }
         engine.counters.e2e.observe(worker.timers.elapsed() - self.sent_at);
         if self.response.keep_alive && self.upload.is_whole() && !self.is_end {
             engine.checkin(upstream, worker.timers.coarse(), &worker.config);
@@ -211,10 +226,13 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
     /// Ends an answer that the engine did not finish. An event stream gets an error event that says
     /// why.
     async fn end_broken(self, outcome: Outcome) -> AfterExchange {
-        let Self { session, engine, upstream, forwarder, .. } = self;
+        let Self { session, flight, upstream, forwarder, .. } = self;
+        let engine = &flight.engine;
         // Nobody needs the engine's work any more, and the close stops it.
         drop(upstream);
         engine.counters.broken_streams.add(1);
+        engine.counters.failed(Evidence::Broken);
+        flight.ended(Evidence::Broken);
         session.out.clear();
         if self.response.is_event_stream {
             let message = format!("engine {:?} broke off", engine.name);

@@ -58,7 +58,7 @@ impl<'a, S: Stream> Resend<'a, S> {
     pub(super) fn is_paid(&self, retry: Retry) -> bool {
         let Self { worker, routes, class, .. } = *self;
         let now = worker.timers.coarse();
-        let utilisation = routes.utilisation(class, now, worker.config.max_in_flight_per_engine * worker.plane.workers());
+        let utilisation = routes.utilisation(class, worker.config.max_in_flight_per_engine * worker.plane.workers());
         let can = worker.retries.spend(now, self.work, utilisation);
         if can {
             worker.stats.retried(retry);

@@ -4,6 +4,7 @@ mod descriptors;
 mod engines;
 mod errors;
 mod fields;
+mod guardrails;
 mod http;
 mod listening;
 mod payloads;
