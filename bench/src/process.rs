@@ -126,13 +126,16 @@ pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, Vec<u8>)> {
     request(address, "GET", path, "").await
 }
 
-/// One request on a connection of its own: status and body.
+/// One request on a connection of its own, with a body of JSON or none: status and body.
 pub async fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<(u16, Vec<u8>)> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await?;
-    let length = body.len();
-    let request =
-        format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    let fields = if body.is_empty() {
+        String::new()
+    } else {
+        format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len())
+    };
+    let request = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{fields}\r\n{body}");
     stream.write_all(request.as_bytes()).await?;
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).await?;

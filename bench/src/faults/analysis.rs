@@ -3,7 +3,7 @@
 use crate::load::Failure;
 
 /// One request as its client saw it. Times count from the start of the run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     pub(super) id: u64,
     /// Index of the flow that it belongs to.
@@ -22,6 +22,11 @@ impl Record {
     /// The client got no whole answer, or had to wait for its end longer than `patience_s`.
     pub(super) fn is_failed(&self, patience_s: f64) -> bool {
         self.failure.is_some() || self.total_s > patience_s
+    }
+
+    /// The answer was 429 or 503.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.failure, Some(Failure::Status(429 | 503)))
     }
 
     /// It failed while another engine could have been asked: the client had no content yet.
@@ -61,6 +66,13 @@ pub(super) fn longest_s(of: &[&Record]) -> Option<f64> {
     of.iter().map(|record| record.total_s).reduce(f64::max)
 }
 
+/// Whole answers per second that came in the window and no later than `useful_s` after they were
+/// due.
+pub(super) fn goodput_rps(records: &[Record], from_s: f64, until_s: f64, useful_s: f64) -> f64 {
+    let is_good = |record: &&Record| !record.is_failed(useful_s) && (from_s..until_s).contains(&(record.due_s + record.total_s));
+    records.iter().filter(is_good).count() as f64 / (until_s - from_s)
+}
+
 /// Time from `from_s` until the last `count` requests had `wanted` as their share at the engine;
 /// infinite when they never had.
 ///
@@ -79,7 +91,7 @@ mod tests {
     use super::*;
 
     fn record(due_s: f64, failure: Option<Failure>, has_begun: bool, ttft_s: Option<f64>) -> Record {
-        Record { id: 0, flow: 0, due_s, failure, has_begun, ttft_s, total_s: due_s / 10.0, engine: None }
+        Record { due_s, failure, has_begun, ttft_s, total_s: due_s / 10.0, ..Record::default() }
     }
 
     #[test]
@@ -114,6 +126,20 @@ mod tests {
             assert!(record.is_failed(10.0) && !record.is_failed(30.0));
             assert_eq!(record.is_failed_before_content(10.0), is_before, "{ttft_s:?}");
         }
+    }
+
+    #[test]
+    fn goodput_counts_answers_when_they_come_and_only_while_they_are_of_use() {
+        let answer = |due_s, total_s, failure| Record { due_s, total_s, failure, ..Record::default() };
+        let records = [
+            answer(0.0, 11.0, None),
+            answer(9.0, 2.0, None),
+            answer(12.0, 1.0, Some(Failure::Status(429))),
+            answer(14.0, 1.0, None),
+            answer(19.0, 2.0, None),
+        ];
+        assert_eq!(goodput_rps(&records, 10.0, 20.0, 10.0), 0.2);
+        assert_eq!(goodput_rps(&records, 10.0, 20.0, 60.0), 0.3);
     }
 
     #[test]

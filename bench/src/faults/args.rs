@@ -73,6 +73,18 @@ pub(super) enum Scenario {
     Flood,
     /// One affinity key is all traffic: how it is spread, and that a session alone stays
     HotKey,
+    /// Three times the fleet's capacity for five minutes, in four priorities
+    Overload,
+    /// A small model beside a flooded one on the same engines
+    Beside,
+    /// A request that kills the engines that take it
+    Poison,
+    /// An engine dies with 300 requests on it: how many are sent again
+    Cut,
+    /// The configured capacity is a third of the true one
+    Guess,
+    /// One cluster reports ten times its demand
+    Tenfold,
 }
 
 /// One case of one scenario.
@@ -105,7 +117,7 @@ impl Case {
 impl Scenario {
     /// False where the verdict comes from ilb's own metrics or configuration.
     pub(super) fn is_for_rivals(self) -> bool {
-        self != Self::Alarms
+        !matches!(self, Self::Alarms | Self::Guess | Self::Tenfold)
     }
 
     pub(super) fn name(self) -> String {

@@ -98,5 +98,11 @@ async fn whole(scenario: Scenario, bed: &Bed, time: Option<Duration>) -> Result<
         Scenario::Storm => scenario::storm::run(bed, time).await,
         Scenario::Flood => scenario::flood::run(bed, time).await,
         Scenario::HotKey => scenario::hot_key::run(bed, time).await,
+        Scenario::Overload => scenario::overload::run(bed, time).await,
+        Scenario::Beside => scenario::beside::run(bed, time).await,
+        Scenario::Poison => scenario::poison::run(bed, time).await,
+        Scenario::Cut => scenario::cut::run(bed).await,
+        Scenario::Guess => scenario::guess::run(bed, time).await,
+        Scenario::Tenfold => scenario::tenfold::run(bed, time).await,
     }
 }

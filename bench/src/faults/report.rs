@@ -135,9 +135,9 @@ fn cell(figure: &Figure) -> String {
     }
 }
 
-/// At most one digit after the point.
+/// At most two digits after the point.
 fn trimmed(value: f64) -> String {
-    format!("{}", (value * 10.0).round() / 10.0)
+    format!("{}", (value * 100.0).round() / 100.0)
 }
 
 fn verdict(row: &Row, medians: &Figures) -> String {

@@ -66,6 +66,7 @@ pub(super) fn sends(arrivals: &[Arrivals]) -> BTreeMap<u64, usize> {
 }
 
 impl Bed {
+    /// Errors: no folder for its files.
     pub(super) fn new(front: Front, seed: u64) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("ilb-faults-").tempdir().context("failed to make a working folder")?;
         Ok(Self { front, seed, folder })
@@ -122,6 +123,11 @@ impl Engine {
                 Ok(())
             }
         }
+    }
+
+    /// Ends the process at once.
+    pub(super) fn kill(&self) {
+        self.child.signal(libc::SIGKILL);
     }
 
     /// Gives the engine the fault of a `POST /fault`.

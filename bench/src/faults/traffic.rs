@@ -160,6 +160,12 @@ impl Traffic {
         Self { shared, patience }
     }
 
+    /// Sends one request of a flow and waits for its end.
+    pub(super) async fn once(front: SocketAddr, flow: &Flow, seed: u64) -> Record {
+        let ask = flow.ask(&front.to_string(), 0, &mut Rng::new(seed));
+        record(0, 0, 0.0, Pool::default().exchange(front, &ask, clock::now()).await)
+    }
+
     /// Time since the start, in s.
     pub(super) fn at_s(&self) -> f64 {
         (clock::now() - self.shared.start).as_secs_f64()

@@ -6,6 +6,7 @@ mod rivals;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -95,43 +96,74 @@ impl Front {
 
     /// Starts the proxy in front of the engines; returns when it answers.
     pub(super) async fn start(&self, fleet: &Fleet, engines: &[SocketAddr], folder: &Path) -> Result<Running> {
-        let addresses = Reserved::new(3)?;
-        let (front, admin, control) = (addresses[0], addresses[1], addresses[2]);
-        // Envoy tells the form of its configuration by the name.
-        let file = folder.join(if self.kind == Kind::Rival(RivalKind::Envoy) { "front.yaml" } else { "front.conf" });
-        let log = folder.join("front.log");
-        let mut command = process::logged(&self.program, &log)?;
-        let text = match self.kind {
-            Kind::Ilb(io) => {
-                let io = if io == Io::Uring { "uring" } else { "epoll" };
-                command.args(["run", "--io", io, "-c"]).arg(&file);
-                ilb::config(fleet, &["here"], engines, &ilb::Place { front, admin, control, folder })
+        let ports = Reserved::new(3)?;
+        let (front, admin, control) = (ports[0], ports[1], ports[2]);
+        match self.kind {
+            Kind::Ilb(_) => {
+                let place = ilb::Place { front, admin, control, folder };
+                let text = ilb::config(fleet, &["here"], engines, &place);
+                self.start_ilb(&["run"], &text, &place, ports).await
             }
-            Kind::Rival(RivalKind::Haproxy) => {
-                command.args(["-db", "-f"]).arg(&file);
-                rivals::haproxy(front, engines)
+            Kind::Rival(rival) => {
+                let log = folder.join("front.log");
+                let mut command = process::logged(&self.program, &log)?;
+                rival.configure(&mut command, engines, (front, admin), folder)?;
+                let child = self.spawn(&mut command, (front, "/v1/models"), &log, ports).await?;
+                Ok(Running { child, front, admin: None })
             }
-            Kind::Rival(RivalKind::Envoy) => {
-                command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "error", "-c"]).arg(&file);
-                rivals::envoy(front, engines)
-            }
-            Kind::Rival(RivalKind::Smg) => {
-                command.args(rivals::smg(front, engines, admin)).env("TOKIO_WORKER_THREADS", "1");
-                String::new()
-            }
-        };
+        }
+    }
+
+    /// Starts `ilb` in one of its roles, with the given configuration.
+    pub(super) async fn start_ilb(&self, role: &[&str], text: &str, place: &ilb::Place<'_>, ports: Reserved) -> Result<Running> {
+        let file = place.folder.join("ilb.toml");
         std::fs::write(&file, text).with_context(|| format!("failed to write {}", file.display()))?;
-        command.current_dir(folder);
-        let mut child = Child::spawn(&self.kind.to_string(), &mut command)?;
-        child.keep_ports(addresses);
-        let (address, path) = match self.kind {
-            Kind::Ilb(_) => (admin, "/readyz"),
-            Kind::Rival(_) => (front, "/v1/models"),
-        };
+        let log = place.folder.join("front.log");
+        let mut command = process::logged(&self.program, &log)?;
+        let io = if self.kind == Kind::Ilb(Io::Uring) { "uring" } else { "epoll" };
+        command.args(role).args(["--io", io, "-c"]).arg(&file);
+        let child = self.spawn(&mut command, (place.admin, "/readyz"), &log, ports).await?;
+        Ok(Running { child, front: place.front, admin: Some(place.admin) })
+    }
+
+    async fn spawn(
+        &self,
+        command: &mut Command,
+        (address, path): (SocketAddr, &str),
+        log: &Path,
+        ports: Reserved,
+    ) -> Result<Child> {
+        let mut child = Child::spawn(&self.kind.to_string(), command)?;
+        child.keep_ports(ports);
         let started = child.answers(address, path, 200).await;
-        started.with_context(|| std::fs::read_to_string(&log).unwrap_or_default())?;
-        let admin = matches!(self.kind, Kind::Ilb(_)).then_some(admin);
-        Ok(Running { child, front, admin })
+        started.with_context(|| std::fs::read_to_string(log).unwrap_or_default())?;
+        Ok(child)
+    }
+}
+
+impl RivalKind {
+    /// Completes the command line, and writes the file that it names.
+    fn configure(
+        self,
+        command: &mut Command,
+        engines: &[SocketAddr],
+        (front, metrics): (SocketAddr, SocketAddr),
+        folder: &Path,
+    ) -> Result<()> {
+        let write = |name: &str, text: String| {
+            let file = folder.join(name);
+            std::fs::write(&file, text).with_context(|| format!("failed to write {}", file.display()))?;
+            anyhow::Ok(file)
+        };
+        match self {
+            Self::Haproxy => command.args(["-db", "-f"]).arg(write("haproxy.cfg", rivals::haproxy(front, engines))?),
+            Self::Envoy => {
+                command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "error", "-c"]);
+                command.arg(write("envoy.yaml", rivals::envoy(front, engines))?)
+            }
+            Self::Smg => command.args(rivals::smg(front, engines, metrics)).env("TOKIO_WORKER_THREADS", "1"),
+        };
+        Ok(())
     }
 }
 

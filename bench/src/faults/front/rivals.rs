@@ -38,7 +38,7 @@ backend engines
 /// budget.
 pub(super) fn envoy(front: SocketAddr, engines: &[SocketAddr]) -> String {
     let address = |a: &SocketAddr| format!("{{ socket_address: {{ address: {}, port_value: {} }} }}", a.ip(), a.port());
-    let endpoint = |engine: &SocketAddr| format!("      - endpoint: {{ address: {} }}\n", address(engine));
+    let endpoint = |engine: &SocketAddr| format!("        - endpoint: {{ address: {} }}\n", address(engine));
     let endpoints: String = engines.iter().map(endpoint).collect();
     let listen = address(&front);
     let manager = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";

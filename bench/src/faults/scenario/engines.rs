@@ -166,6 +166,7 @@ fn figures(case: &Case, times: &Times, records: &[Record], is_at_bad: &dyn Fn(&R
 
     let mut found = Figures::default();
     found.note("requests", during.len() as f64);
+    found.note("at the engine", during.iter().filter(|record| is_at_bad(record)).count() as f64);
     found.note("failed first 2 s", first.iter().filter(|record| failed(record)).count() as f64);
     found.judge("failed %", analysis::percent(&noticed, failed), Limit::AtMost(1.0 + unavoidable));
     let retriable = analysis::percent(&noticed, |record| record.is_failed_before_content(HANG_S));

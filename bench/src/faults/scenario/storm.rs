@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::faults::analysis::{self, Record};
+use crate::faults::analysis;
 use crate::faults::figures::{Figures, Limit};
 use crate::faults::fleet::{Class, Fleet};
 use crate::faults::misbehaviour::Misbehaviour;
@@ -52,8 +52,7 @@ pub(in crate::faults) async fn run(bed: &Bed, time: Option<Duration>) -> Result<
     let during = analysis::within(&records, begin_s, end_s);
     let sent: usize = during.iter().filter_map(|record| sends.get(&record.id)).sum();
     let living_rps = CAPACITY_RPS * (ENGINES - FAILING) as f64;
-    let useful = records.iter().filter(|record| is_useful_between(record, begin_s + NOTICE_S, end_s)).count();
-    let goodput_rps = useful as f64 / (end_s - begin_s - NOTICE_S);
+    let goodput_rps = analysis::goodput_rps(&records, begin_s + NOTICE_S, end_s, USEFUL_S);
     let mut found = Figures::default();
     found.note("requests", during.len() as f64);
     let added = (!during.is_empty()).then(|| (sent as f64 / during.len() as f64 - 1.0) * 100.0);
@@ -64,9 +63,4 @@ pub(in crate::faults) async fn run(bed: &Bed, time: Option<Duration>) -> Result<
     found.note("fault TTFT p50 ms", analysis::ttft_ms(&during, 0.5));
     found.note("fault p99", analysis::ttft_ms(&during, 0.99));
     Ok(found)
-}
-
-/// The whole answer came in the window, and soon enough.
-fn is_useful_between(record: &Record, from_s: f64, until_s: f64) -> bool {
-    record.failure.is_none() && record.total_s <= USEFUL_S && (from_s..until_s).contains(&(record.due_s + record.total_s))
 }
