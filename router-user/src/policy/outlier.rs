@@ -221,8 +221,10 @@ impl Judgement {
         self.failing_frac = (self.failing_frac - FAILING_GAIN).max(0.0);
         self.suspicion = (self.suspicion - evidence.step()).max(0.0);
         if let Phase::Ejected { .. } = self.phase {
-            // A test that ended so has told nothing.
-            self.phase = if self.suspicion < EJECT_AT { Phase::Healthy } else { Phase::Ejected { until: now } };
+            // A test that ended so has told nothing, and the next one has to wait all the same: no
+            // request after another may pass for a test.
+            let next = Phase::Ejected { until: now + OUT_MIN_MS };
+            self.phase = if self.suspicion < EJECT_AT { Phase::Healthy } else { next };
         }
     }
 

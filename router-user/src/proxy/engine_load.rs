@@ -58,12 +58,17 @@ impl EngineLoad {
     }
 }
 
-/// Longest time, in ms, in which an answer begins while its engine is not full. A stream begins
-/// with its first token, any other answer with its last.
-pub(super) fn allowed_for(engine: &EngineEntry, class: &ClassEntry, is_stream: bool) -> f64 {
+/// Longest time, in ms, in which an answer begins while its engine is not full.
+pub(super) fn allowed_for(expected_ms: f64) -> f64 {
+    allowed_ms(expected_ms, SLACK_MS)
+}
+
+/// Time, in ms, in which an answer begins at capacity. A stream begins with its first token, any
+/// other answer with its last.
+pub(super) fn expected_for(engine: &EngineEntry, class: &ClassEntry, is_stream: bool) -> f64 {
     let ttft_ms = if engine.full_ttft_ms > 0.0 { engine.full_ttft_ms } else { TTFT_UNKNOWN_MS };
     let rest_ms = if is_stream { 0.0 } else { class.output_tokens * engine.full_tbot_ms };
-    allowed_ms(ttft_ms + rest_ms, SLACK_MS)
+    ttft_ms + rest_ms
 }
 
 /// The loads of all engines of a data plane.

@@ -25,6 +25,7 @@ mod stats;
 mod stored;
 mod timers;
 mod upstream;
+mod waits;
 mod worker;
 
 pub use crate::config::ProxyConfig;

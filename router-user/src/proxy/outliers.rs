@@ -13,11 +13,14 @@ use parking_lot::Mutex;
 use crate::policy::Millis;
 use crate::policy::outlier::{EngineState, Evidence, Judgement};
 use crate::policy::pick::{WHOLE_SHARE, fixed_share, keeps};
+use crate::policy::silence;
 use crate::publish::routes::Routes;
 use crate::publish::slots::engine_key;
 
 /// Time between two looks at the engines that are not well, in ms: a step of a ramp is 1 % then.
 const LOOK_MS: Millis = 100;
+/// Gain per answer of the running mean of paces.
+const PACE_GAIN: f32 = 1.0 / 16.0;
 const NEVER: Millis = Millis::MAX;
 
 /// One engine, as picks see it and as requests judge it.
@@ -33,7 +36,16 @@ pub(super) struct Judged {
     is_soft: AtomicBool,
     /// One more served request would change nothing.
     is_clean: AtomicBool,
+    /// It is ejected because requests wait there in vain.
+    is_silent: AtomicBool,
     judgement: Mutex<Judgement>,
+    /// When something came from the engine last.
+    heard: AtomicU64,
+    /// The suspicion of silence that each worker has.
+    suspicions: Mutex<BTreeMap<usize, f64>>,
+    /// Time in which streams and other answers begin here, over the time expected at capacity, as
+    /// the bits of a running mean. Workers may overwrite each other's samples.
+    paces: [AtomicU32; 2],
     signals: Arc<Signals>,
 }
 
@@ -63,7 +75,11 @@ impl Judged {
             share: AtomicU32::new(WHOLE_SHARE),
             is_soft: AtomicBool::new(false),
             is_clean: AtomicBool::new(true),
+            is_silent: AtomicBool::new(false),
             judgement: Mutex::default(),
+            heard: AtomicU64::new(0),
+            suspicions: Mutex::default(),
+            paces: [AtomicU32::new(1.0_f32.to_bits()), AtomicU32::new(1.0_f32.to_bits())],
             signals: Arc::clone(signals),
         }
     }
@@ -87,6 +103,46 @@ impl Judged {
     /// Whether the engine keeps `key`, with the share that it has.
     pub(super) fn keeps(&self, key: u64) -> bool {
         keeps(key, self.key, self.share.load(Ordering::Relaxed))
+    }
+
+    /// Whether requests that wait there should go elsewhere.
+    #[inline]
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// Takes what one worker heard last from the engine; returns what anybody did.
+    pub(super) fn hear(&self, at: Millis) -> Millis {
+        self.heard.fetch_max(at, Ordering::Relaxed).max(at)
+    }
+
+    /// Takes the suspicion of one worker. True when that of all finds the engine silent.
+    pub(super) fn suspect(&self, worker: usize, suspicion: f64, now: Millis) -> bool {
+        let mut suspicions = self.suspicions.lock();
+        if suspicion > 0.0 {
+            suspicions.insert(worker, suspicion);
+        } else {
+            suspicions.remove(&worker);
+        }
+        let is_found = suspicion > 0.0 && !self.is_ejected() && silence::is_silent(suspicions.values().sum());
+        if is_found {
+            suspicions.clear();
+            drop(suspicions);
+            self.take(Evidence::Stalled, now, false);
+        }
+        is_found
+    }
+
+    /// Takes in what multiple of the expected time an answer began.
+    pub(super) fn answered(&self, is_stream: bool, multiple: f64) {
+        let pace = &self.paces[usize::from(is_stream)];
+        let before = f32::from_bits(pace.load(Ordering::Relaxed));
+        pace.store((before + PACE_GAIN * (multiple as f32 - before)).to_bits(), Ordering::Relaxed);
+    }
+
+    /// The usual multiple.
+    pub(super) fn pace(&self, is_stream: bool) -> f64 {
+        f64::from(f32::from_bits(self.paces[usize::from(is_stream)].load(Ordering::Relaxed)))
     }
 
     pub(super) fn take(&self, evidence: Evidence, now: Millis, is_test: bool) {
@@ -125,6 +181,8 @@ impl Judged {
         let share = fixed_share(judgement.multiplier(now));
         // Stored under the lock, so that an older share never overtakes a newer one.
         self.is_clean.store(judgement.is_clean(), Ordering::Relaxed);
+        let is_waiting = matches!(reason, Some(Evidence::Stalled | Evidence::Late));
+        self.is_silent.store(share == 0 && is_waiting, Ordering::Relaxed);
         self.is_soft.store(reason.is_some_and(Evidence::is_soft), Ordering::Relaxed);
         if (self.share.swap(share, Ordering::Relaxed) == 0) != (share == 0) {
             self.signals.version.fetch_add(1, Ordering::Relaxed);

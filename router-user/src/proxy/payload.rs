@@ -28,6 +28,8 @@ pub struct Payload<'a> {
     pub affinity: Option<u64>,
     /// The stored object that the body builds on.
     pub builds_on: Option<Reference<'a>>,
+    /// The answer is asked for as a stream.
+    pub is_stream: bool,
 }
 
 /// An object that an engine holds, as a body names it.
@@ -59,6 +61,7 @@ pub struct Scan<'a> {
     cache_key: Option<&'a [u8]>,
     user: Option<&'a [u8]>,
     prompt: Option<&'a [u8]>,
+    is_stream: bool,
     /// The field that names a stored object, and its value as it stands.
     builds_on: Option<(&'static str, &'a [u8])>,
 }
@@ -77,7 +80,16 @@ enum Phase<'a> {
 impl<'a> Scan<'a> {
     pub fn new(body: &'a [u8]) -> Self {
         let walker = Walker::new(body, b'{');
-        Self { walker, phase: Phase::Object, model: None, cache_key: None, user: None, prompt: None, builds_on: None }
+        Self {
+            walker,
+            phase: Phase::Object,
+            model: None,
+            cache_key: None,
+            user: None,
+            prompt: None,
+            is_stream: false,
+            builds_on: None,
+        }
     }
 
     /// Goes on for about `bytes` of the body; `None` while there is more to scan. Not to be called
@@ -120,6 +132,7 @@ impl<'a> Scan<'a> {
         match &*plain_key(key).ok_or(PayloadError { what: "malformed key", at })? {
             b"model" => self.model = Some((value, at)),
             b"prompt_cache_key" => self.cache_key = non_empty(value),
+            b"stream" => self.is_stream = value == b"true",
             b"user" => self.user = non_empty(value),
             b"messages" | b"prompt" | b"input" => self.prompt = Some(value),
             b"previous_response_id" => self.builds_on = Some(("previous_response_id", value)),
@@ -139,7 +152,7 @@ impl<'a> Scan<'a> {
             Some((value, at)) => Some(text(value).ok_or(PayloadError { what: "model is not a string", at })?),
         };
         let builds_on = self.builds_on.and_then(|(field, value)| Some(Reference { field, id: object_id(value)? }));
-        Ok(Payload { model, affinity, builds_on })
+        Ok(Payload { model, affinity, builds_on, is_stream: self.is_stream })
     }
 }
 

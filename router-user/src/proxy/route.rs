@@ -24,6 +24,8 @@ pub(super) struct RoutingKey {
     /// The request asks a model for work: to look at a stored object, or to send a file, is no
     /// demand.
     pub(super) is_demand: bool,
+    /// The answer is asked for as a stream.
+    pub(super) is_stream: bool,
 }
 
 /// An answer that is made here: content type and body.
@@ -141,7 +143,6 @@ pub(super) fn routing_key(
     routes: &Routes,
     home: Option<ClassId>,
 ) -> Result<RoutingKey, ErrorReply> {
-    let key = |class, affinity| RoutingKey { class, affinity, holder: None, is_demand: true };
     let is_encoded = matches!(facts, BodyFacts::Encoded);
     let payload = match facts {
         BodyFacts::Json(Ok(payload)) => payload,
@@ -154,6 +155,8 @@ pub(super) fn routing_key(
         BodyFacts::Form(FormModel::Unclear) => return Err(ErrorReply::unclear_model()),
     };
     let affinity = request.session.or(payload.affinity);
+    let is_stream = payload.is_stream;
+    let key = |class, affinity| RoutingKey { class, affinity, holder: None, is_demand: true, is_stream };
     let models;
     let model = match (payload.model.as_deref().or_else(|| model_of_named_class(request, routes)), home) {
         (Some(model), _) => model,

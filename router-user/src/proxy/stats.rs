@@ -87,6 +87,8 @@ names!(
         EngineError = "engine_error",
         /// The engine answered that it has too much to do: the next one.
         Busy = "busy",
+        /// The engine has fallen silent, or did not pass a test in time: the next one.
+        Late = "late",
     }
 );
 

@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::counter::Counter;
-use super::engine_load::{EngineLoad, allowed_for};
+use super::engine_load::{EngineLoad, allowed_for, expected_for};
 use super::http1::response::Response;
 use super::outliers::Judged;
 use super::plane::DataPlane;
 use super::stats::{ClassCounters, EngineCounters, WorkerStats};
 use super::timers::Timers;
+use super::waits::Waits;
 use crate::config::ProxyConfig;
 use crate::io::{Connection, Stream};
 use crate::model::{ClassId, EngineId};
 use crate::policy::outlier::{self, Evidence};
 use crate::policy::pick::Availability;
+use crate::policy::silence::Wait;
 use crate::policy::{Millis, affinity};
 use crate::publish::routes::Routes;
 
@@ -29,6 +31,7 @@ pub(super) struct Engine<S: Stream> {
     /// Shared with the other workers, as is the judgement.
     pub(super) load: Arc<EngineLoad>,
     pub(super) judged: Arc<Judged>,
+    pub(super) waits: Waits,
     /// Requests in flight, of this worker.
     in_flight: Cell<usize>,
     /// Pool of idle connections; the most recently used one is last and is taken first.
@@ -92,6 +95,20 @@ impl<S: Stream> Engine<S> {
         }
     }
 
+    /// Looks whether the engine has fallen silent; true when that has just been found. `worker` is
+    /// the number of this one.
+    pub(super) fn is_silent_now(&self, worker: usize, now: Millis) -> bool {
+        let waits = &self.waits;
+        if waits.is_empty() && waits.told.get() == 0.0 {
+            return false;
+        }
+        let suspicion = waits.suspicion(self.judged.hear(waits.heard()), now);
+        if waits.told.replace(suspicion) == 0.0 && suspicion == 0.0 {
+            return false;
+        }
+        self.judged.suspect(worker, suspicion, now)
+    }
+
     /// Closes connections that have been idle too long.
     pub(super) fn sweep(&self, now: Millis, config: &ProxyConfig) {
         let oldest = now.saturating_sub(config.engine_idle_timeout.as_millis() as Millis);
@@ -125,6 +142,23 @@ impl<S: Stream> InFlight<S> {
 
     pub(super) fn is_test(&self) -> bool {
         self.is_test
+    }
+
+    /// Counts the request as waiting for its answer until the returned guard is dropped.
+    pub(super) fn wait(&self, wait: Wait) -> Waiting<S> {
+        Waiting { engine: Rc::clone(&self.engine), place: self.engine.waits.begin(wait) }
+    }
+}
+
+/// A request that waits for the beginning of its answer.
+pub(super) struct Waiting<S: Stream> {
+    engine: Rc<Engine<S>>,
+    place: usize,
+}
+
+impl<S: Stream> Drop for Waiting<S> {
+    fn drop(&mut self) {
+        self.engine.waits.end(self.place);
     }
 }
 
@@ -175,6 +209,7 @@ impl<S: Stream> WorkerRoutes<S> {
                         load: plane.loads.of(&entry.name, address),
                         judged: plane.outliers.engine(&entry.name, address),
                         in_flight: Cell::new(0),
+                        waits: Waits::default(),
                         idle: RefCell::default(),
                     }),
                 }
@@ -244,13 +279,33 @@ impl<S: Stream> WorkerRoutes<S> {
         in_flight as f64 / bound.max(1) as f64
     }
 
+    /// Usual time, in ms, in which an answer of the engine begins.
+    pub(super) fn usual_ms(&self, class: ClassId, engine: EngineId, is_stream: bool) -> f64 {
+        let snapshot = &self.routes.snapshot;
+        let (of_engine, of_class) = (&snapshot.engines[engine.index()], &snapshot.classes[class.index()]);
+        self.engine(engine).judged.pace(is_stream) * expected_for(of_engine, of_class, is_stream)
+    }
+
+    /// Whether another engine than those of `tried` could take a request now.
+    pub(super) fn has_other(&self, class: ClassId, tried: &[EngineId], in_flight_max: usize) -> bool {
+        let candidates = self.routes.classes[class.index()].candidates.iter().map(|candidate| candidate.engine);
+        candidates.filter(|id| !tried.contains(id)).any(|id| {
+            let engine = self.engine(id);
+            !engine.judged.is_ejected() && !engine.is_full(in_flight_max)
+        })
+    }
+
     /// Takes what an answer that begins now says about its engine's load.
     pub(super) fn note_answer(&self, class: ClassId, engine: EngineId, timers: &Timers, sent_at: Duration, response: &Response) {
         let snapshot = &self.routes.snapshot;
         let (of_engine, of_class) = (&snapshot.engines[engine.index()], &snapshot.classes[class.index()]);
         let delay_ms = timers.elapsed().saturating_sub(sent_at).as_secs_f64() * 1e3;
-        let allowed_ms = allowed_for(of_engine, of_class, response.is_event_stream);
-        self.engine(engine).load.answered(timers.now(), response.status, delay_ms, allowed_ms);
+        let expected_ms = expected_for(of_engine, of_class, response.is_event_stream);
+        let engine = self.engine(engine);
+        engine.load.answered(timers.now(), response.status, delay_ms, allowed_for(expected_ms));
+        if response.status < 300 {
+            engine.judged.answered(response.is_event_stream, delay_ms / expected_ms);
+        }
     }
 
     pub(super) fn count_arrival(&self, class: ClassId) {

@@ -17,6 +17,7 @@ use super::timers::{TICK, Timers};
 use super::upstream::WorkerRoutes;
 use crate::config::ProxyConfig;
 use crate::io::{Driver, Listener, Stream};
+use crate::policy::Millis;
 use crate::rng::Rng;
 use crate::telemetry::limited;
 
@@ -26,6 +27,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Ticks between two sweeps that close stale idle connections to engines: half a second, well below
 /// `engine_idle_timeout`.
 const SWEEP_TICKS: u32 = 20;
+/// Ticks between two looks for engines that have fallen silent: a tenth of a second.
+const SILENCE_TICKS: u32 = 4;
 
 /// Connections of one worker beyond `max_connections`, on which only health is answered: more than
 /// a few load balancers probe at one time.
@@ -61,6 +64,8 @@ pub(super) struct Worker<S: Stream> {
     pub(super) bodies: Rc<BodyPool>,
     vacancy: tokio::sync::Notify,
     rng: RefCell<Rng>,
+    /// Of the judgements of engines, when this worker looked last.
+    version: Cell<u64>,
 }
 
 impl<S: Stream> Worker<S> {
@@ -91,6 +96,22 @@ impl<S: Stream> Worker<S> {
         }
     }
 
+    /// Finds engines that leave requests waiting, and wakes those.
+    fn look_for_silence(&self, now: Millis) {
+        let Some(routes) = self.routes.borrow().clone() else { return };
+        // No two workers have the same counters.
+        let worker = Arc::as_ptr(&self.stats) as usize;
+        let mut found = false;
+        for engine in routes.engines() {
+            found |= engine.is_silent_now(worker, now);
+        }
+        // An engine that another worker found, too.
+        let version = self.plane.outliers.version();
+        if self.version.replace(version) != version || found {
+            self.timers.wake_all();
+        }
+    }
+
     /// A random number, to spread requests and to make ids. Not for secrets.
     pub(super) fn random(&self) -> u64 {
         self.rng.borrow_mut().next_u64()
@@ -118,6 +139,7 @@ pub(super) fn run<D: Driver>(
     driver.run(async move {
         let timers = Rc::new(Timers::new(plane.clock));
         let worker = Rc::new(Worker::<D::Stream> {
+            version: Cell::new(plane.outliers.version()),
             stats: plane.join(),
             retries: Retries::new(&plane.retries, rng.next_u64()),
             timers,
@@ -155,6 +177,9 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
         let now = worker.timers.coarse();
         worker.retries.settle(now);
         worker.plane.outliers.look(now);
+        if ticks.is_multiple_of(SILENCE_TICKS) {
+            worker.look_for_silence(now);
+        }
         if ticks.is_multiple_of(SWEEP_TICKS) {
             let routes = worker.routes.borrow().clone();
             routes.iter().flat_map(|r| r.engines()).for_each(|engine| engine.sweep(now, &worker.config));

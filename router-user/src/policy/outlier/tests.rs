@@ -156,13 +156,13 @@ fn evidence_that_is_taken_back_leaves_nothing() {
 }
 
 #[test]
-fn a_test_whose_failure_is_taken_back_may_be_made_again() {
+fn a_test_whose_failure_is_taken_back_may_be_made_again_after_a_second() {
     let mut judgement = ejected();
     judgement.begin_test(1_000);
     judgement.take(Closed, 1_500, true);
     assert_eq!(judgement.test_due(), Some(3_500));
     judgement.take_back(Closed, 1_600);
-    assert_eq!((judgement.state(1_600), judgement.test_due()), (EngineState::Ejected, Some(1_600)));
+    assert_eq!((judgement.state(1_600), judgement.test_due()), (EngineState::Ejected, Some(1_600 + OUT_MIN_MS)));
 }
 
 #[test]

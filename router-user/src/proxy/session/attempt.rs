@@ -1,7 +1,6 @@
 //! One attempt at one engine: connect, send the request, and wait until its answer can be begun.
 
 use std::io;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,11 +11,13 @@ use super::interrupt::{Interrupted, until};
 use super::opening::{AnswerHead, Before, Opening, OwnFields, Unanswered};
 use super::resend::Resend;
 use crate::io::{Connection, Stream};
+use crate::model::{ClassId, EngineId};
 use crate::policy::Millis;
 use crate::policy::outlier::Evidence;
+use crate::policy::silence::{Wait, test_patience_ms};
 use crate::proxy::http1::request::Request;
 use crate::proxy::stats::Retry;
-use crate::proxy::upstream::Engine;
+use crate::proxy::upstream::{InFlight, WorkerRoutes};
 use crate::shortage;
 use crate::telemetry::limited;
 
@@ -42,6 +43,10 @@ pub(super) enum Failure {
     /// The connection was neither made nor refused in time.
     Unreachable,
     Late,
+    /// The engine did not pass a test in time.
+    TestLate,
+    /// The engine has fallen silent, and the request goes elsewhere, which is paid for.
+    Moved,
     Unanswered(Unanswered),
     /// A kept connection ended, and the retry budget does not pay for a new one.
     Denied,
@@ -51,10 +56,10 @@ impl Failure {
     /// What it says about the engine.
     pub(super) fn evidence(self) -> Option<Evidence> {
         match self {
-            Self::ClientGone | Self::Local | Self::Denied => None,
+            Self::ClientGone | Self::Local | Self::Moved | Self::Denied => None,
             Self::Refused | Self::Died => Some(Evidence::Refused),
             Self::Unreachable => Some(Evidence::Unreachable),
-            Self::Late => Some(Evidence::Late),
+            Self::Late | Self::TestLate => Some(Evidence::Late),
             Self::Unanswered(Unanswered::Closed | Unanswered::Cut) => Some(Evidence::Closed),
             Self::Unanswered(Unanswered::Malformed(_)) => Some(Evidence::Malformed),
         }
@@ -69,6 +74,7 @@ impl Failure {
     pub(super) fn retry(self) -> Option<Retry> {
         match self {
             Self::ClientGone | Self::Late | Self::Denied => None,
+            Self::TestLate | Self::Moved => Some(Retry::Late),
             Self::Local | Self::Refused | Self::Unreachable => Some(Retry::ConnectFailed),
             Self::Unanswered(Unanswered::Malformed(_)) => Some(Retry::BadResponse),
             Self::Died | Self::Unanswered(_) => Some(Retry::Reset),
@@ -136,18 +142,37 @@ impl Upload {
 /// A request on its way to one engine.
 pub(super) struct Attempt<'a, 'w, S: Stream> {
     pub(super) session: &'a mut Session<'w, S>,
-    pub(super) engine: &'a Rc<Engine<S>>,
+    pub(super) flight: &'a InFlight<S>,
     pub(super) request: &'a Request,
     pub(super) body: BodyAt,
     /// The engine keeps something of a request that has reached it, so it must not be sent twice.
     pub(super) is_stateful: bool,
     pub(super) resend: &'a Resend<'a, S>,
+    pub(super) wait: Wait,
+    /// It tests an engine that is ejected, and must not take long.
+    pub(super) is_test: bool,
+    /// Other engines, if the request may go to one of them.
+    pub(super) others: Option<Others<'a, S>>,
+}
+
+/// The other engines of a request.
+pub(super) struct Others<'a, S: Stream> {
+    pub(super) routes: &'a WorkerRoutes<S>,
+    pub(super) class: ClassId,
+    pub(super) tried: &'a [EngineId],
+    pub(super) in_flight_max: usize,
+}
+
+impl<S: Stream> Others<'_, S> {
+    fn is_any_free(&self) -> bool {
+        self.routes.has_other(self.class, self.tried, self.in_flight_max)
+    }
 }
 
 impl<S: Stream> Attempt<'_, '_, S> {
     /// Sends the request, and waits until its answer can be begun.
     pub(super) async fn run(mut self) -> Result<Answer<S>, Failure> {
-        let (worker, engine) = (self.session.worker, self.engine);
+        let (worker, engine) = (self.session.worker, &self.flight.engine);
         // When a pooled connection ends, it is unknown whether the engine has seen the request. A
         // stateful request therefore takes a new one.
         let kept = if self.is_stateful { None } else { engine.checkout(worker.timers.coarse(), &worker.config) };
@@ -177,13 +202,13 @@ impl<S: Stream> Attempt<'_, '_, S> {
 
     fn count_reset(&self, outcome: Result<Answer<S>, Failure>) -> Result<Answer<S>, Failure> {
         if let Err(Failure::Unanswered(Unanswered::Closed | Unanswered::Cut)) = outcome {
-            self.engine.counters.resets.add(1);
+            self.flight.engine.counters.resets.add(1);
         }
         outcome
     }
 
     async fn connect(&mut self) -> Result<Connection<S>, Failure> {
-        let (worker, engine) = (self.session.worker, self.engine);
+        let (worker, engine) = (self.session.worker, &self.flight.engine);
         let Session { client, deadline, .. } = &mut *self.session;
         deadline.set(worker.config.connect_timeout);
         let outcome = match Connection::<S>::connect(engine.address) {
@@ -214,12 +239,21 @@ impl<S: Stream> Attempt<'_, '_, S> {
     /// Sends the request on a connection, and waits until there is something of an answer to pass
     /// on. Leaves the head for the client in `out`, followed by what the first step put there.
     async fn converse(&mut self, mut upstream: Connection<S>) -> Result<Answer<S>, Failure> {
-        let (request, body) = (self.request, self.body);
+        let (request, body, flight) = (self.request, self.body, self.flight);
+        let engine = &flight.engine;
         let Session { client, deadline, worker, wire, body: own, out, .. } = &mut *self.session;
         deadline.set(worker.config.ttft_timeout);
         let sent_at = worker.timers.elapsed();
+        let now = worker.timers.coarse();
+        let waiting = flight.wait(Wait { since: now, ..self.wait });
+        let mut others = self.others.as_ref().filter(|others| others.is_any_free());
+        let patience = Duration::from_millis(test_patience_ms(self.wait) as u64);
+        let is_short = self.is_test && others.is_some() && patience < worker.config.ttft_timeout;
+        if is_short {
+            deadline.set(patience);
+        }
         let closes = !request.keep_alive || worker.is_stopping.get();
-        let fields = OwnFields { engine: &self.engine.name, request_id: &wire[request.request_id.clone()], closes };
+        let fields = OwnFields { engine: &engine.name, request_id: &wire[request.request_id.clone()], closes };
         let mut opening = Opening::new(request, fields);
         let (mut upload, mut is_end, mut is_holding) = (Upload::default(), false, false);
         out.clear();
@@ -244,13 +278,26 @@ impl<S: Stream> Attempt<'_, '_, S> {
                     // A reset is no regular end, not even of a body that lasts until the
                     // connection's end.
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(Failure::Unanswered(opening.ended(upstream.input())))),
-                    Poll::Pending => return Poll::Pending,
+                    Poll::Pending if !engine.judged.is_silent() || flight.is_test() => return Poll::Pending,
+                    // The engine has fallen silent; who cannot go elsewhere waits on.
+                    Poll::Pending => {
+                        return match others.filter(|others| others.is_any_free()) {
+                            Some(_) if self.resend.is_paid(Retry::Late) => Poll::Ready(Err(Failure::Moved)),
+                            Some(_) => {
+                                others = None;
+                                Poll::Pending
+                            }
+                            None => Poll::Pending,
+                        };
+                    }
                 }
             }
         })
         .await;
+        drop(waiting);
         let step = match opened {
             Ok(opened) => opened?,
+            Err(Interrupted::Late) if is_short && !opening.is_holding() => return Err(Failure::TestLate),
             Err(Interrupted::Late) => opening.flush().ok_or(Failure::Late)?,
             Err(Interrupted::ClientGone) => return Err(Failure::ClientGone),
         };

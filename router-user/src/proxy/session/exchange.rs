@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use router_common::slot::slot_of;
 
-use super::attempt::{Answer, Attempt, Failure};
+use super::attempt::{Answer, Attempt, Failure, Others};
 use super::body::BodyAt;
 use super::client::{AfterExchange, Session};
 use super::forward::Forward;
@@ -24,6 +24,7 @@ use crate::model::EngineId;
 use crate::policy::Millis;
 use crate::policy::outlier::Evidence;
 use crate::policy::pick::{Availability, Pick, pick};
+use crate::policy::silence::Wait;
 use crate::proxy::http1::request::{Method, Request};
 use crate::proxy::http1::target::decoded_path;
 use crate::proxy::reply::ErrorReply;
@@ -99,7 +100,8 @@ impl<S: Stream> Session<'_, S> {
 
 impl<S: Stream> Exchange<'_, '_, S> {
     async fn run(&mut self) -> AfterExchange {
-        let Self { request, body, resend, is_stateful, .. } = *self;
+        let Self { request, body, routes, key, resend, is_stateful, .. } = *self;
+        let in_flight_max = self.session.worker.config.max_in_flight_per_engine;
         let mut engine = match self.first() {
             Ok(engine) => engine,
             Err(problem) => return self.session.refuse(problem, Some(request), body.held).await,
@@ -109,7 +111,19 @@ impl<S: Stream> Exchange<'_, '_, S> {
             let flight = self.routes.engine(engine).begin(&self.session.worker.timers);
             self.routes.count_pick(self.key.class, engine);
             self.tried.push(engine);
-            let attempt = Attempt { session: &mut *self.session, engine: &flight.engine, request, body, is_stateful, resend };
+            let (wait, may_move) = (self.wait(engine), self.may_move());
+            let others = Others { routes, class: key.class, tried: &self.tried, in_flight_max };
+            let attempt = Attempt {
+                session: &mut *self.session,
+                flight: &flight,
+                request,
+                body,
+                is_stateful,
+                resend,
+                wait,
+                is_test: self.is_test && self.tried.len() == 1,
+                others: may_move.then_some(others),
+            };
             let failure = match attempt.run().await {
                 Ok(answer) => match self.next_after(&flight, &answer) {
                     Some(next) => {
@@ -146,7 +160,22 @@ impl<S: Stream> Exchange<'_, '_, S> {
         if let Some(evidence) = failure.evidence() {
             self.note(flight, evidence);
         }
+        if failure == Failure::Moved {
+            flight.engine.counters.failed(Evidence::Stalled);
+            return self.candidate();
+        }
         self.next(failure.retry()?)
+    }
+
+    fn wait(&self, engine: EngineId) -> Wait {
+        let RoutingKey { class, is_stream, .. } = self.key;
+        Wait { since: 0, usual_ms: self.routes.usual_ms(class, engine, is_stream), is_stream, bytes: self.resend.bytes }
+    }
+
+    /// Whether the request may go to another engine after it has been sent to one.
+    fn may_move(&self) -> bool {
+        let has_left = self.tried.len() < self.session.worker.config.max_attempts;
+        has_left && !self.is_stateful && self.key.holder.is_none()
     }
 
     fn route(&self) -> &ClassRoute {
@@ -214,10 +243,7 @@ impl<S: Stream> Exchange<'_, '_, S> {
     /// The engine that gets the request after the last one has failed it; `None` when there is none
     /// or it must not. Pays for the retry and counts it.
     fn next(&mut self, retry: Retry) -> Option<EngineId> {
-        if self.deaths >= DEATHS_MAX || self.tried.len() >= self.session.worker.config.max_attempts {
-            return None;
-        }
-        let Pick::Engine(engine) = self.pick() else { return None };
+        let engine = self.candidate()?;
         // The answer at hand is as good as that of an engine which is ejected.
         let has_answer = matches!(retry, Retry::EngineError | Retry::Busy);
         if has_answer && self.availability(engine) == Availability::Out {
@@ -233,6 +259,16 @@ impl<S: Stream> Exchange<'_, '_, S> {
             _ => self.resend.is_paid(retry),
         };
         can.then_some(engine)
+    }
+
+    fn candidate(&self) -> Option<EngineId> {
+        if self.deaths >= DEATHS_MAX || self.tried.len() >= self.session.worker.config.max_attempts {
+            return None;
+        }
+        match self.pick() {
+            Pick::Engine(engine) => Some(engine),
+            Pick::Full | Pick::None => None,
+        }
     }
 
     /// Judges the engine by the head of its answer. Returns the engine that is to answer instead.

@@ -115,6 +115,7 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
     fn count_step(&mut self) {
         let counters = &self.flight.engine.counters;
         counters.bytes.add(self.step.consumed as u64);
+        self.flight.engine.waits.hear(self.session.worker.timers.coarse());
         if self.response.is_event_stream {
             let new = self.events.count(&self.upstream.input()[..self.step.consumed]);
             if new > 0 {

@@ -15,6 +15,8 @@ pub(super) struct Resend<'a, S: Stream> {
     worker: &'a Worker<S>,
     routes: &'a WorkerRoutes<S>,
     class: ClassId,
+    /// Of the body.
+    pub(super) bytes: usize,
     /// Expected work, in prompt tokens.
     work: f64,
     digest: u64,
@@ -43,7 +45,7 @@ impl<'a, S: Stream> Resend<'a, S> {
             worker.stats.client_retries.add(1);
         }
         let work = expected_work(bytes.len(), routes.routes.snapshot.classes[class.index()].output_tokens);
-        Self { worker, routes, class, work, digest, is_repeat }
+        Self { worker, routes, class, bytes: bytes.len(), work, digest, is_repeat }
     }
 
     /// Adds the credit of a request that goes to its first engine.

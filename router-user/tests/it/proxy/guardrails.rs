@@ -263,3 +263,31 @@ fn what_an_engine_keeps_something_of_is_not_sent_again_for_a_status(#[values(IoC
         assert_eq!(engines[0].count() + engines[1].count(), 1);
     }
 }
+
+/// An engine that accepts and never answers is found by the requests that wait, which go elsewhere.
+#[rstest]
+fn requests_that_wait_at_a_silent_engine_are_served_elsewhere(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let (gate, closed) = std::sync::mpsc::channel::<()>();
+    let closed = std::sync::Mutex::new(closed);
+    let silent = Engine::start(move |_, _| {
+        // Until the test ends.
+        let _ended = closed.lock().unwrap().recv();
+        false
+    });
+    let sound = Engine::echo("sound");
+    let world = World::with(io, ProxyConfig { workers: 1, ..ProxyConfig::default() }, &[&silent, &sound]);
+    let mut clients: Vec<Client> = (0..30).map(|_| world.client()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.post(&format!("x-session-id: s{n}\r\n"), r#"{"model":"demo","stream":true}"#);
+    }
+    for client in &mut clients {
+        assert_eq!(client.answer().text(), "sound");
+    }
+    let stats = world.check_outcomes(&[]);
+    assert_eq!((state(&stats.engines[0]).as_str(), reason(&stats.engines[0])), ("ejected", "stalled"));
+    let waited = stats.retries["late"];
+    assert!(waited >= 3, "{stats:?}");
+    assert_eq!(stats.engines[0].failures["stalled"], waited);
+    all_are(&ask_many(&mut world.client(), 30, ""), 200);
+    drop(gate);
+}
