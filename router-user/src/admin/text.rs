@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 
 use crate::admin::view::{EngineView, EnginesView, ExplainView, ProxyView, SnapshotsView, StatusView, WeightsView};
 use crate::control::{Anomaly, ControlStatus, Freshness};
+use crate::policy::outlier::Evidence;
 use crate::probe::EngineSignals;
 use crate::publish::history::Move;
 
@@ -145,10 +146,15 @@ impl fmt::Display for EnginesView {
 fn engine_row(engine: &EngineView) -> [String; 17] {
     let live = engine.live.as_ref();
     let reported = |read: fn(&EngineSignals) -> Option<f64>| engine.signals.as_ref().and_then(read);
-    let ready = match (engine.ready, live.map(|l| l.available)) {
-        (Some(false), _) => "no".to_owned(),
-        (_, Some(false)) => "down".to_owned(),
-        (Some(true), _) | (_, Some(true)) => engine.ready_replicas.map_or("yes".to_owned(), |ready| format!("yes, {ready}")),
+    let reduced = live.filter(|live| live.multiplier < 1.0);
+    let ready = match (engine.ready, reduced, live) {
+        (Some(false), ..) => "no".to_owned(),
+        (_, Some(live), _) => {
+            let reason = live.reason.map_or("slow", Evidence::name);
+            let left = live.multiplier * 100.0;
+            if live.available { format!("{left:.0}%, {reason}") } else { format!("ejected, {reason}") }
+        }
+        (Some(true), ..) | (_, _, Some(_)) => engine.ready_replicas.map_or("yes".to_owned(), |ready| format!("yes, {ready}")),
         _ => "-".to_owned(),
     };
     let ms = |ms: f64| format!("{ms:.0}");

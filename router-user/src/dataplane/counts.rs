@@ -21,6 +21,7 @@ impl Counts {
             answers: engine.e2e.count(),
             latency_ms_sum: engine.e2e.sum_ms(),
             rtt_ms: None,
+            multiplier: Some(engine.multiplier),
             engine: engine.engine,
         };
         Self {
@@ -51,8 +52,10 @@ impl Counts {
                 answers: now.answers.saturating_sub(then.answers),
                 latency_ms_sum: (now.latency_ms_sum - then.latency_ms_sum).max(0.0),
                 rtt_ms: distances_ms.get(name).copied(),
+                multiplier: now.multiplier,
             };
-            (report.attempts > 0 || report.answers > 0 || report.rtt_ms.is_some()).then_some(report)
+            let is_reduced = report.multiplier.is_some_and(|multiplier| multiplier < 1.0);
+            (report.attempts > 0 || report.answers > 0 || report.rtt_ms.is_some() || is_reduced).then_some(report)
         };
         self.engines.iter().filter_map(since).collect()
     }

@@ -36,6 +36,9 @@ pub struct EngineReport {
     pub latency_ms_sum: f64,
     /// Round-trip time, in ms, where it was measured.
     pub rtt_ms: Option<f64>,
+    /// Factor on its share of requests there, 0 to 1, by which its failures are answered; older
+    /// data planes do not tell.
+    pub multiplier: Option<f64>,
 }
 
 #[cfg(test)]
@@ -51,6 +54,7 @@ mod tests {
             answers: 10,
             latency_ms_sum: 1_234.5,
             rtt_ms: Some(30.25),
+            multiplier: Some(0.5),
         };
         let report = DemandReport {
             cluster: "a".to_owned(),

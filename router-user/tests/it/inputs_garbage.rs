@@ -47,6 +47,7 @@ fn odd_report(dice: &mut Dice, fleet: &Fleet, cluster: usize) -> DemandReport {
         answers: odd_count(dice, 50),
         latency_ms_sum: if dice.one_in(3) { odd_number(dice) } else { dice.real(0.0, 1e6) },
         rtt_ms: dice.one_in(2).then(|| if dice.one_in(3) { odd_number(dice) } else { dice.real(0.1, 300.0) }),
+        multiplier: [None, Some(1.0), Some(0.0), Some(f64::NAN), Some(0.3), Some(-1.0)][(cluster + 2 * at) % 6],
     };
     DemandReport {
         cluster: fleet.clusters[cluster].name.clone(),
@@ -188,7 +189,7 @@ fn each_kind_of_odd_input_is_named() {
     let spike = |tick| report(usual(tick), 2_000, at_e1(EngineReport { rtt_ms: Some(300.0), ..EngineReport::default() }));
     names(spike, "cluster b", "another distance to engine e1");
     let failing = EngineReport { attempts: 20, failures: 19, answers: 1, latency_ms_sum: 500.0, ..EngineReport::default() };
-    names(|tick| report(usual(tick), 2_000, at_e1(failing.clone())), "engine e1", "most requests to it fail");
+    names(|tick| report(usual(tick), 2_000, at_e1(failing.clone())), "engine e1", "fails requests");
     let slow = EngineReport { attempts: 20, answers: 20, latency_ms_sum: 2e6, ..EngineReport::default() };
     names(|tick| report(usual(tick), 2_000, at_e1(slow.clone())), "engine e1", "many times what its profile says");
     let impossible = EngineReport { attempts: 1, latency_ms_sum: f64::NAN, ..EngineReport::default() };

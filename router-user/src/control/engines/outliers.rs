@@ -18,6 +18,13 @@ const FAILING_CLEAR_FRAC: f64 = 0.2;
 /// is. So large a factor means a faulty engine or a wrong profile.
 const SLOW_FACTOR: f64 = 5.0;
 const SLOW_CLEAR_FACTOR: f64 = 3.0;
+/// Time constant of the running mean of reported multipliers: the ramp of a returning engine takes
+/// as long.
+const MULTIPLIER_TIME: Duration = Duration::from_secs(10);
+/// Smallest decayed number of reports from which that mean counts, and the mean up to which it
+/// does: a short ejection at one data plane moves no plan.
+const REPORTS_MIN: f64 = 1.5;
+const REDUCED_SHARE: f64 = 0.9;
 
 /// Decayed outcomes of the requests to one engine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,16 +36,25 @@ pub(crate) struct EngineOutcomes {
     at: Duration,
     is_failing: bool,
     is_slow: bool,
+    /// Decayed number of reports with a multiplier, and the sum of those.
+    reports: f64,
+    multipliers: f64,
 }
 
 impl EngineOutcomes {
     /// Takes the report of one data plane. Returns false, and changes nothing, for impossible
     /// numbers.
     pub(crate) fn take(&mut self, now: Duration, report: &EngineReport) -> bool {
-        if !(report.latency_ms_sum.is_finite() && report.latency_ms_sum >= 0.0) || report.failures > report.attempts {
+        let is_latency = report.latency_ms_sum.is_finite() && report.latency_ms_sum >= 0.0;
+        let is_share = report.multiplier.is_none_or(|multiplier| (0.0..=1.0).contains(&multiplier));
+        if !is_latency || !is_share || report.failures > report.attempts {
             return false;
         }
         self.fade(now);
+        if let Some(multiplier) = report.multiplier {
+            self.reports += 1.0;
+            self.multipliers += multiplier;
+        }
         self.attempts += report.attempts as f64;
         self.failures += report.failures as f64;
         self.answers += report.answers as f64;
@@ -51,7 +67,17 @@ impl EngineOutcomes {
         for sum in [&mut self.attempts, &mut self.failures, &mut self.answers, &mut self.latency_ms] {
             *sum *= left;
         }
+        let left = decay(now.saturating_sub(self.at), MULTIPLIER_TIME);
+        self.reports *= left;
+        self.multipliers *= left;
         self.at = now;
+    }
+
+    /// Share of its requests that data planes leave to the engine, while it is less than all.
+    pub(crate) fn reduced_share(&mut self, now: Duration) -> Option<f64> {
+        self.fade(now);
+        let share = self.multipliers / self.reports;
+        (self.reports >= REPORTS_MIN && share < REDUCED_SHARE).then_some(share)
     }
 
     /// Failure fraction of the requests, while it makes the engine an outlier.
@@ -81,7 +107,7 @@ mod tests {
 
     fn report(attempts: u64, failures: u64, latency_ms_sum: f64) -> EngineReport {
         let answers = attempts.saturating_sub(failures);
-        EngineReport { engine: "e1".to_owned(), attempts, failures, answers, latency_ms_sum, rtt_ms: None }
+        EngineReport { engine: "e1".to_owned(), attempts, failures, answers, latency_ms_sum, ..EngineReport::default() }
     }
 
     fn at(seconds: u64) -> Duration {
@@ -99,6 +125,23 @@ mod tests {
         assert!(outcomes.failing_frac(at(20)).is_some(), "a third is still many");
         assert!(outcomes.take(at(60), &report(100, 1, 0.0)));
         assert_eq!(outcomes.failing_frac(at(60)), None);
+    }
+
+    #[test]
+    fn what_data_planes_leave_to_an_engine_is_planned_with_and_a_short_ejection_is_not() {
+        let mut outcomes = EngineOutcomes::default();
+        let mut share = |at_s, multiplier| {
+            assert!(outcomes.take(at(at_s), &EngineReport { multiplier: Some(multiplier), ..report(10, 0, 0.0) }));
+            outcomes.reduced_share(at(at_s))
+        };
+        (0..20).for_each(|tick| assert_eq!(share(2 * tick, 1.0), None));
+        assert_eq!((share(40, 0.5), share(42, 1.0)), (None, None));
+        assert!((44..60).step_by(2).map(|at_s| share(at_s, 0.0)).last().flatten().is_some_and(|share| share < 0.3));
+        assert!(share(60, 1.0).is_some_and(|share| share < 0.5), "not the full share at once");
+        assert_eq!((62..100).step_by(2).map(|at_s| share(at_s, 1.0)).last(), Some(None));
+        for nonsense in [f64::NAN, -0.1, 1.1] {
+            assert!(!outcomes.take(at(101), &EngineReport { multiplier: Some(nonsense), ..report(1, 0, 0.0) }));
+        }
     }
 
     #[test]

@@ -64,8 +64,10 @@ impl Measured {
                     format!("takes many times what its profile says, about {}; it gets no more than it has", rounded(ms));
                 anomalies.push(anomaly_of(fleet, engine, detail));
             }
-            if let Some(share) = self.outcomes[at].failing_frac(now) {
-                let stays = ((1.0 - share) / FAILING_STEP_FRAC).floor() * FAILING_STEP_FRAC;
+            let answered = self.outcomes[at].failing_frac(now).map(|failing| 1.0 - failing);
+            let left = [answered, self.outcomes[at].reduced_share(now)].into_iter().flatten().reduce(f64::min);
+            if let Some(share) = left {
+                let stays = (share / FAILING_STEP_FRAC).floor() * FAILING_STEP_FRAC;
                 failing.push((engine, stays.max(FAILING_FRAC) * capacity));
             }
         }
@@ -75,7 +77,7 @@ impl Measured {
             if is_believed {
                 limits[engine.index()] = Some(limit);
             }
-            anomalies.push(anomaly_of(fleet, engine, format!("answers its probe, but most requests to it fail: {made}")));
+            anomalies.push(anomaly_of(fleet, engine, format!("answers its probe, but fails requests: {made}")));
         }
         inputs.load_limit_rps = limits;
     }
