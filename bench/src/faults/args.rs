@@ -176,7 +176,7 @@ impl Args {
 
     /// The proxies to try, ilb first.
     ///
-    /// Errors: there is no ilb. A rival that is not installed is left out, with a line that says so.
+    /// Errors: there is no ilb. A rival that is not installed is left out; a line says so.
     pub(super) fn fronts(&self) -> anyhow::Result<Vec<Front>> {
         let drivers = if self.io.is_empty() { vec![Io::Uring, Io::Epoll] } else { self.io.clone() };
         let mut fronts = Vec::new();

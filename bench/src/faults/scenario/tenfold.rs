@@ -1,5 +1,5 @@
-//! One of two clusters reports ten times its demand: the fleet has room for what there is, so nobody
-//! is refused.
+//! One of two clusters reports ten times its demand: the fleet has room for what there is, so
+//! nobody is refused.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
