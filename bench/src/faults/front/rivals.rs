@@ -1,6 +1,6 @@
-//! Configurations of the other proxies: all that each has against engines that misbehave is on, with
-//! its usual numbers. All probe `/health` every second, and give an answer 30 s to begin, because
-//! a sound prefill may take that long.
+//! Configurations of the other proxies: all that each has against engines that misbehave is on,
+//! with its usual numbers. All probe `/health` every second, and give an answer 30 s to begin,
+//! because a sound prefill may take that long.
 
 use std::net::SocketAddr;
 
