@@ -71,6 +71,8 @@ families! {
     PROXY_CLIENT_RETRIES: Counter "ilb_proxy_client_retries_total" []
         "Requests that their clients sent again after a failure, told by their own word, an idempotency key or the same body.";
     PROXY_ARRIVALS: Counter "ilb_proxy_arrivals_total" ["class"] "Requests that arrived, by class, shed ones included and retries not.";
+    PROXY_SPILLS: Counter "ilb_proxy_spills_total" ["class"]
+        "Picks that went past an engine because it had more than its share of the requests in flight.";
     PROXY_PICKS: Counter "ilb_proxy_picks_total" ["class", "engine"] "Times that an engine was picked for a request, retries included.";
     ENGINE_IN_FLIGHT: Gauge "ilb_proxy_engine_in_flight" ["engine"] "Requests in flight to an engine.";
     ENGINE_DOWN: Gauge "ilb_proxy_engine_down" ["engine"]

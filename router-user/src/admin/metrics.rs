@@ -123,6 +123,8 @@ fn requests(out: &mut Exposition, stats: &DataPlaneStats) {
     out.family(&f::PROXY_CLIENT_RETRIES).add(&[], stats.client_retries as f64);
     let mut arrivals = out.family(&f::PROXY_ARRIVALS);
     stats.classes.iter().for_each(|class| arrivals.add(&[&class.class], class.arrivals as f64));
+    let mut spills = out.family(&f::PROXY_SPILLS);
+    stats.classes.iter().for_each(|class| spills.add(&[&class.class], class.spills as f64));
     let mut picks = out.family(&f::PROXY_PICKS);
     for class in &stats.classes {
         class.picks.iter().for_each(|(engine, &count)| picks.add(&[&class.class, engine], count as f64));

@@ -66,6 +66,7 @@ pub(super) enum Form {
 #[derive(Clone, Copy)]
 pub(super) enum Range {
     FromZero,
+    FromOne,
     AboveZero,
     /// From 0 to below 1.
     BelowOne,
@@ -133,6 +134,7 @@ impl Range {
     pub(super) fn contains(self, number: f64) -> bool {
         match self {
             Self::FromZero => number.is_finite() && number >= 0.0,
+            Self::FromOne => number.is_finite() && number >= 1.0,
             Self::AboveZero => number.is_finite() && number > 0.0,
             Self::BelowOne => (0.0..1.0).contains(&number),
             Self::UpToOne => number > 0.0 && number <= 1.0,
@@ -142,6 +144,7 @@ impl Range {
     pub(super) fn wanted(self, unit: &str) -> String {
         match self {
             Self::FromZero => format!("a finite number of {unit}, 0 or more"),
+            Self::FromOne => format!("a finite number of {unit}, 1 or more"),
             Self::AboveZero => format!("a finite number of {unit} above 0"),
             Self::BelowOne => "a fraction from 0 to below 1".to_owned(),
             Self::UpToOne => "a fraction above 0, at most 1".to_owned(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::key::Form::{self, Address, AddressOrOff, Addresses, Flag, Knots, Name, Number, Seconds, Text, Whole};
 use super::key::Preset::{self, Derived, Nothing, Required};
-use super::key::Range::{AboveZero, BelowOne, FromZero, UpToOne};
+use super::key::Range::{AboveZero, BelowOne, FromOne, FromZero, UpToOne};
 use super::key::{Key, Table};
 use crate::plan::MOVE_LIMIT_FRAC;
 
@@ -313,6 +313,15 @@ pub(super) mod proxy {
         "Engines that one request may be sent to, the first included.",
     )
     .because("When three engines in a row have failed, the fourth rarely is the remedy.");
+    pub(crate) const LOAD_FACTOR: Key = Key::new(
+        "load_factor",
+        Number(FromOne, "shares"),
+        Preset::Number(1.25),
+        "Requests of a class that one engine may have in flight, as a multiple of its share of all of them. What is more goes to \
+         the next engine of its slot, so that no key fills one engine while others idle; nothing is refused for it. The first few \
+         requests (2 to 8, by the engine's capacity) always stay. A large factor keeps all requests of a key together.",
+    )
+    .because("Balance within a quarter; with a factor nearer to 1 many conversations would leave their caches behind.");
     pub(crate) const CONNECT_TIMEOUT: Key = Key::new(
         "connect_timeout",
         Form::Duration(MS, MINUTE),
@@ -417,6 +426,7 @@ pub(super) mod proxy {
             &MAX_IN_FLIGHT_PER_ENGINE,
             &MAX_IDLE_PER_ENGINE,
             &MAX_ATTEMPTS,
+            &LOAD_FACTOR,
             &CONNECT_TIMEOUT,
             &TTFT_TIMEOUT,
             &GAP_TIMEOUT,

@@ -114,6 +114,7 @@ fn write_proxy(proxy: &ProxyConfig, out: &mut String) -> Result {
     ] {
         writeln!(out, "{key} = {}", duration(time))?;
     }
+    writeln!(out, "load_factor = {}", proxy.load_factor)?;
     writeln!(out, "min_upload_bytes_per_s = {}", proxy.min_upload_bytes_per_s)?;
     writeln!(out, "min_download_bytes_per_s = {}\n", proxy.min_download_bytes_per_s)
 }

@@ -34,6 +34,8 @@ pub struct ProxyConfig {
     pub max_in_flight_per_engine: usize,
     pub max_idle_per_engine: usize,
     pub max_attempts: usize,
+    /// At least 1.
+    pub load_factor: f64,
     pub connect_timeout: Duration,
     pub ttft_timeout: Duration,
     pub gap_timeout: Duration,

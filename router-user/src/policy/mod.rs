@@ -2,13 +2,14 @@
 //! in [`Millis`], chance a number.
 //!
 //! A request gets a key ([`affinity`]), the key a slot, and the slot an engine ([`pick`]) that does
-//! not fail its requests ([`outlier`]) nor leaves them waiting ([`silence`]). A planned shed holds
-//! while the engines are full ([`fullness`]). Sending a request again costs credit ([`budget`]),
-//! which a client that repeats itself does not earn ([`repeats`]). For a whole data plane
-//! [`outage`] tells which engines are down, and [`decay`] which weights apply while no controller
-//! answers.
+//! not fail its requests ([`outlier`]) nor leaves them waiting ([`silence`]), and has no more than
+//! its share of them ([`bound`]). A planned shed holds while the engines are full ([`fullness`]).
+//! Sending a request again costs credit ([`budget`]), which a client that repeats itself does not
+//! earn ([`repeats`]). For a whole data plane [`outage`] tells which engines are down, and
+//! [`decay`] which weights apply while no controller answers.
 
 pub mod affinity;
+pub mod bound;
 pub mod budget;
 pub mod decay;
 pub mod fullness;

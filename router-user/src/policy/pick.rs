@@ -9,6 +9,8 @@ use crate::model::EngineId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
     Available,
+    /// It has more requests in flight than its share of them.
+    Loaded,
     /// It has less than its share at present, and this key is among those that it lost.
     Reduced,
     /// It has its maximum of requests in flight.
@@ -30,9 +32,9 @@ pub enum Pick {
 /// Picks an engine for a key. `ranks` are the best engines of its slot; `rest` gives all candidates
 /// in rank order, and is called only when those cannot take the request.
 ///
-/// Engines in `tried` are never picked. When no other is left, a reduced engine is picked, and then
-/// one that is ejected: a failure some time ago must not refuse a request that could be served now.
-/// A full engine is never picked: the bound protects it.
+/// Engines in `tried` are never picked. When no other is left, a loaded engine is picked, then a
+/// reduced one, and then one that is ejected: a failure some time ago must not refuse a request
+/// that could be served now. A full engine is never picked: the bound protects it.
 pub fn pick(
     ranks: &[u16],
     rest: impl FnOnce() -> Vec<EngineId>,
@@ -45,19 +47,20 @@ pub fn pick(
             return Pick::Engine(engine);
         }
     }
-    let (mut reduced, mut out, mut is_full) = (None, None, false);
+    let (mut loaded, mut reduced, mut out, mut is_full) = (None, None, None, false);
     for engine in rest() {
         if tried.contains(&engine) {
             continue;
         }
         match availability(engine) {
             Availability::Available => return Pick::Engine(engine),
+            Availability::Loaded => loaded = loaded.or(Some(engine)),
             Availability::Reduced => reduced = reduced.or(Some(engine)),
             Availability::Full => is_full = true,
             Availability::Out => out = out.or(Some(engine)),
         }
     }
-    match reduced.or(out) {
+    match loaded.or(reduced).or(out) {
         Some(engine) => Pick::Engine(engine),
         None if is_full => Pick::Full,
         None => Pick::None,
@@ -84,7 +87,7 @@ pub fn keeps(key: u64, engine: u64, share: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Availability::{Available, Full, Out, Reduced};
+    use Availability::{Available, Full, Loaded, Out, Reduced};
 
     fn check(tried: &[u16], engines: [Availability; 5], expected: Pick) {
         let ranks = [3, 1, 4, 0];
@@ -102,8 +105,11 @@ mod tests {
         check(&[], [Available, Full, Available, Reduced, Available], engine(4));
         check(&[3, 1, 4, 0], [Available; 5], engine(2));
         check(&[], [Out, Out, Available, Out, Reduced], engine(2));
-        // Nothing fit: the best-ranked with less than its share, then one that is ejected, before
-        // giving up.
+        check(&[], [Available, Loaded, Available, Loaded, Available], engine(4));
+        check(&[3], [Loaded, Full, Available, Available, Loaded], engine(2));
+        // Nothing fit: the best-ranked that is loaded, then one with less than its share, then one
+        // that is ejected, before giving up.
+        check(&[], [Loaded, Out, Loaded, Reduced, Full], engine(0));
         check(&[], [Reduced, Out, Reduced, Out, Full], engine(0));
         check(&[], [Out; 5], engine(3));
         check(&[], [Out, Out, Out, Full, Out], engine(1));

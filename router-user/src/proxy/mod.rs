@@ -7,6 +7,7 @@
 //! the bytes.
 
 mod bodies;
+mod bounded;
 mod counter;
 mod engine_load;
 mod form;

@@ -100,6 +100,11 @@ impl Judged {
         self.is_ejected() && self.is_soft.load(Ordering::Relaxed)
     }
 
+    /// The multiplier of the engine's share, 0 to 1.
+    pub(super) fn share_frac(&self) -> f64 {
+        f64::from(self.share.load(Ordering::Relaxed)) / f64::from(WHOLE_SHARE)
+    }
+
     /// Whether the engine keeps `key`, with the share that it has.
     pub(super) fn keeps(&self, key: u64) -> bool {
         keeps(key, self.key, self.share.load(Ordering::Relaxed))

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
+use super::bounded::ClassLoads;
 use super::engine_load::EngineLoads;
 use super::outliers::Outliers;
 use super::retries::SharedRetries;
@@ -29,6 +30,7 @@ pub struct DataPlane {
     workers: Mutex<Vec<Arc<WorkerStats>>>,
     pub(super) loads: EngineLoads,
     pub(super) outliers: Outliers,
+    pub(super) class_loads: ClassLoads,
     /// Its workers read time from this one clock, so that they can share what depends on it.
     pub(super) clock: Clock,
     /// The judgement of [`Self::judge_readiness`].
@@ -50,6 +52,7 @@ impl DataPlane {
             workers: Mutex::default(),
             loads: EngineLoads::default(),
             outliers: Outliers::default(),
+            class_loads: ClassLoads::default(),
             clock: Clock::start(),
             readiness: OnceLock::new(),
             holders: Mutex::default(),

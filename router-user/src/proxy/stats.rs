@@ -108,6 +108,7 @@ pub(super) struct WorkerStats {
 #[derive(Debug, Default)]
 pub(super) struct ClassCounters {
     pub(super) arrivals: Counter,
+    pub(super) spills: Counter,
     picks: Mutex<BTreeMap<String, Arc<Counter>>>,
 }
 
@@ -261,6 +262,8 @@ pub struct ClassStats {
     pub model: String,
     /// Requests of the class, each counted once, when it arrived.
     pub arrivals: u64,
+    /// Picks that went past an engine because it had more than its share of the requests in flight.
+    pub spills: u64,
     /// Engine -> how often it was picked, retries included.
     pub picks: BTreeMap<String, u64>,
 }
@@ -344,6 +347,7 @@ pub(super) fn sum(cluster: &str, routes: Option<&Routes>, workers: &[Arc<WorkerS
         let mut of_class = ClassStats { class: class.name.clone(), model: class.model.clone(), ..Default::default() };
         for counters in workers.iter().map(|w| w.class(&class.name)) {
             of_class.arrivals += counters.arrivals.value();
+            of_class.spills += counters.spills.value();
             for (engine, picks) in counters.picks.lock().iter() {
                 *of_class.picks.entry(engine.clone()).or_default() += picks.value();
             }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bounded::{ClassBounds, ClassFlight};
 use super::counter::Counter;
 use super::engine_load::{EngineLoad, allowed_for, expected_for};
 use super::http1::response::Response;
@@ -184,6 +185,7 @@ pub(super) struct WorkerRoutes<S: Stream> {
 
 struct ClassRoutes {
     counters: Arc<ClassCounters>,
+    bounds: ClassBounds,
     /// By engine; each is created at the first pick.
     picks: Box<[OnceCell<Arc<Counter>>]>,
     /// Whether most of its engines are ejected, and at which version of the judgements that was
@@ -194,7 +196,13 @@ struct ClassRoutes {
 impl<S: Stream> WorkerRoutes<S> {
     /// Builds the view of `routes`. An engine that keeps its name and address keeps its connections
     /// and its judgement.
-    pub(super) fn build(routes: Arc<Routes>, plane: &Arc<DataPlane>, stats: &WorkerStats, before: Option<&Self>) -> Self {
+    pub(super) fn build(
+        routes: Arc<Routes>,
+        plane: &Arc<DataPlane>,
+        stats: &WorkerStats,
+        load_factor: f64,
+        before: Option<&Self>,
+    ) -> Self {
         let known: HashMap<&str, &Rc<Engine<S>>> =
             before.map(|b| b.engines.iter().map(|e| (e.name.as_str(), e)).collect()).unwrap_or_default();
         let engines = (routes.snapshot.engines.iter())
@@ -215,9 +223,10 @@ impl<S: Stream> WorkerRoutes<S> {
                 }
             })
             .collect::<Vec<_>>();
-        let classes = (routes.snapshot.classes.iter())
-            .map(|class| ClassRoutes {
+        let classes = (routes.snapshot.classes.iter().enumerate())
+            .map(|(number, class)| ClassRoutes {
                 counters: stats.class(&class.name),
+                bounds: ClassBounds::new(&plane.class_loads, &routes, ClassId::of(number), load_factor),
                 picks: (0..engines.len()).map(|_| OnceCell::new()).collect(),
                 panic: Cell::new((u64::MAX, false)),
             })
@@ -267,16 +276,43 @@ impl<S: Stream> WorkerRoutes<S> {
         engines.peek().is_some() && engines.all(|engine| engine.load.is_full(now))
     }
 
-    /// Requests in flight to the engines of a class over the most that they may have, 0 to 1.
-    /// Engines that are ejected count for nothing.
-    pub(super) fn utilisation(&self, class: ClassId, in_flight_max: usize) -> f64 {
-        let candidates = self.routes.classes[class.index()].candidates.iter().map(|candidate| self.engine(candidate.engine));
-        let (mut in_flight, mut bound) = (0, 0);
-        for engine in candidates.filter(|engine| !engine.judged.is_ejected()) {
-            in_flight += engine.load.in_flight();
-            bound += in_flight_max;
+    /// Takes what is left of the engines' shares, for the bounds on the others' loads.
+    pub(super) fn look(&self) {
+        let left = |engine| self.engine(engine).judged.share_frac();
+        self.classes.iter().for_each(|class| class.bounds.look(left));
+    }
+
+    /// Whether an engine can take the request of a class and a key now.
+    #[inline]
+    pub(super) fn availability(&self, class: ClassId, engine: EngineId, key: u64, in_flight_max: usize) -> Availability {
+        let of_engine = self.engine(engine);
+        match of_engine.availability(key, self.is_panic(class), in_flight_max) {
+            Availability::Available if self.bounds(class).is_loaded(engine, of_engine.load.in_flight()) => Availability::Loaded,
+            other => other,
         }
-        in_flight as f64 / bound.max(1) as f64
+    }
+
+    fn bounds(&self, class: ClassId) -> &ClassBounds {
+        &self.classes[class.index()].bounds
+    }
+
+    /// Counts a request of a class as in flight until the returned guard is dropped.
+    pub(super) fn begin(&self, class: ClassId, engine: EngineId) -> ClassFlight<'_> {
+        self.bounds(class).begin(engine)
+    }
+
+    /// Requests in flight to the engines of a class over what they have at capacity, or over the
+    /// most that they may have, 0 to 1 and above. Engines that are ejected count for nothing.
+    pub(super) fn utilisation(&self, class: ClassId, in_flight_max: usize) -> f64 {
+        let (mut in_flight, mut most) = (0, 0.0);
+        for id in self.routes.classes[class.index()].candidates.iter().map(|candidate| candidate.engine) {
+            let engine = self.engine(id);
+            if !engine.judged.is_ejected() {
+                in_flight += engine.load.in_flight();
+                most += self.bounds(class).at_capacity(id).unwrap_or(f64::INFINITY).min(in_flight_max as f64);
+            }
+        }
+        if most > 0.0 { in_flight as f64 / most } else { 0.0 }
     }
 
     /// Usual time, in ms, in which an answer of the engine begins.
@@ -310,6 +346,11 @@ impl<S: Stream> WorkerRoutes<S> {
 
     pub(super) fn count_arrival(&self, class: ClassId) {
         self.classes[class.index()].counters.arrivals.add(1);
+    }
+
+    /// Counts a request that went past an engine because it is loaded.
+    pub(super) fn count_spill(&self, class: ClassId) {
+        self.classes[class.index()].counters.spills.add(1);
     }
 
     pub(super) fn count_pick(&self, class: ClassId, engine: EngineId) {

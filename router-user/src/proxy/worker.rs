@@ -77,7 +77,13 @@ impl<S: Stream> Worker<S> {
         match routes.as_ref() {
             Some(known) if Arc::ptr_eq(&known.routes, published) => {}
             before => {
-                let new = WorkerRoutes::build(Arc::clone(published), &self.plane, &self.stats, before.map(Rc::as_ref));
+                let new = WorkerRoutes::build(
+                    Arc::clone(published),
+                    &self.plane,
+                    &self.stats,
+                    self.config.load_factor,
+                    before.map(Rc::as_ref),
+                );
                 *routes = Some(Rc::new(new));
             }
         }
@@ -173,8 +179,9 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
         ticks = ticks.wrapping_add(1);
         worker.timers.look();
         // New routes are built here, so that rarely a request has to wait for them.
-        worker.routes();
+        let routes = worker.routes();
         let now = worker.timers.coarse();
+        routes.iter().for_each(|routes| routes.look());
         worker.retries.settle(now);
         worker.plane.outliers.look(now);
         if ticks.is_multiple_of(SILENCE_TICKS) {

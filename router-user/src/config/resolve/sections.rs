@@ -72,6 +72,7 @@ pub(in crate::config) fn proxy(section: &Section<'_>, reader: &Reader<'_>) -> Pr
         max_in_flight_per_engine: MAX_IN_FLIGHT_PER_ENGINE.size(section),
         max_idle_per_engine: MAX_IDLE_PER_ENGINE.size(section),
         max_attempts: MAX_ATTEMPTS.size(section),
+        load_factor: LOAD_FACTOR.number(section),
         connect_timeout: CONNECT_TIMEOUT.duration(section),
         ttft_timeout: TTFT_TIMEOUT.duration(section),
         gap_timeout: GAP_TIMEOUT.duration(section),

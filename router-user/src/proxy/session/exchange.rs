@@ -9,6 +9,7 @@
 //! first one was at fault. When it fails too, the request is the likelier reason, and counts
 //! against neither; when two engines ended the connection, no third one gets the request.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use router_common::slot::slot_of;
@@ -109,6 +110,7 @@ impl<S: Stream> Exchange<'_, '_, S> {
         resend.earn();
         loop {
             let flight = self.routes.engine(engine).begin(&self.session.worker.timers);
+            let _of_class = self.routes.begin(self.key.class, engine);
             self.routes.count_pick(self.key.class, engine);
             self.tried.push(engine);
             let (wait, may_move) = (self.wait(engine), self.may_move());
@@ -226,18 +228,30 @@ impl<S: Stream> Exchange<'_, '_, S> {
 
     fn pick(&self) -> Pick {
         let (route, slot) = (self.route(), slot_of(self.affinity_key));
-        let holder = self.key.holder;
-        pick(
+        let (holder, loaded) = (self.key.holder, Cell::new(None));
+        let choice = pick(
             if holder.is_none() { route.table.ranks(slot) } else { &[] },
             || holder.map_or_else(|| full_rank(&route.candidates, slot), |holder| vec![holder]),
             &self.tried,
-            |engine| self.availability(engine),
-        )
+            |engine| {
+                let availability = self.availability(engine);
+                if availability == Availability::Loaded {
+                    loaded.set(loaded.get().or(Some(engine)));
+                }
+                availability
+            },
+        );
+        if let (Pick::Engine(engine), Some(loaded)) = (choice, loaded.get())
+            && loaded != engine
+        {
+            self.routes.count_spill(self.key.class);
+        }
+        choice
     }
 
     fn availability(&self, engine: EngineId) -> Availability {
         let in_flight_max = self.session.worker.config.max_in_flight_per_engine;
-        self.routes.engine(engine).availability(self.affinity_key, self.routes.is_panic(self.key.class), in_flight_max)
+        self.routes.availability(self.key.class, engine, self.affinity_key, in_flight_max)
     }
 
     /// The engine that gets the request after the last one has failed it; `None` when there is none

@@ -1,5 +1,6 @@
 //! The data plane over real sockets, every test on both IO drivers.
 
+mod bounded;
 mod descriptors;
 mod engines;
 mod errors;
