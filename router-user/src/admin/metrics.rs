@@ -148,7 +148,7 @@ fn engine_traffic(out: &mut Exposition, engines: &[EngineStats]) {
     }
     let mut penalty = out.family(&f::ENGINE_PENALTY);
     for engine in engines {
-        let reason = engine.reason.map_or(if engine.multiplier < 1.0 { "slow" } else { "none" }, Evidence::name);
+        let reason = engine.reason.map_or("none", Evidence::name);
         penalty.add(&[&engine.engine, reason], 1.0 - engine.multiplier);
     }
     let mut failures = out.family(&f::ENGINE_FAILURES);

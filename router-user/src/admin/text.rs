@@ -150,7 +150,7 @@ fn engine_row(engine: &EngineView) -> [String; 17] {
     let ready = match (engine.ready, reduced, live) {
         (Some(false), ..) => "no".to_owned(),
         (_, Some(live), _) => {
-            let reason = live.reason.map_or("slow", Evidence::name);
+            let reason = live.reason.map_or("none", Evidence::name);
             let left = live.multiplier * 100.0;
             if live.available { format!("{left:.0}%, {reason}") } else { format!("ejected, {reason}") }
         }

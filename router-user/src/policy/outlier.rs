@@ -162,8 +162,6 @@ pub struct Judgement {
     suspicion: f64,
     /// Running failure fraction, 0 to 1.
     failing_frac: f64,
-    /// Factor for an engine that is slower than it should be, above 0 and at most 1.
-    slow_share: f64,
     /// Length of the last ejection.
     out_ms: Millis,
     /// When the engine last returned to its whole share.
@@ -173,15 +171,7 @@ pub struct Judgement {
 
 impl Default for Judgement {
     fn default() -> Self {
-        Self {
-            phase: Phase::Healthy,
-            suspicion: 0.0,
-            failing_frac: 0.0,
-            slow_share: 1.0,
-            out_ms: 0,
-            returned: None,
-            reason: None,
-        }
+        Self { phase: Phase::Healthy, suspicion: 0.0, failing_frac: 0.0, out_ms: 0, returned: None, reason: None }
     }
 }
 
@@ -265,12 +255,6 @@ impl Judgement {
         }
     }
 
-    /// Sets the factor for an engine that is slower than it should be, 0 to 1; 1 for one that is
-    /// not.
-    pub fn set_slow_share(&mut self, share: f64) {
-        self.slow_share = share.clamp(SHARE_MIN, 1.0);
-    }
-
     /// Factor on the engine's share of requests, 0 to 1.
     pub fn multiplier(&self, now: Millis) -> f64 {
         let ramp = match self.phase {
@@ -282,7 +266,7 @@ impl Judgement {
             }
         };
         let failing = ((self.failing_frac - FAILING_FROM) / (FAILING_TO - FAILING_FROM)).max(0.0);
-        ramp * (1.0 - failing).max(SHARE_MIN) * self.slow_share
+        ramp * (1.0 - failing).max(SHARE_MIN)
     }
 
     pub fn state(&self, now: Millis) -> EngineState {
@@ -295,10 +279,9 @@ impl Judgement {
         }
     }
 
-    /// Why the engine has less than its share: the last failure; `None` where it has all of it, or
-    /// is only slow.
+    /// Why the engine has less than its share: the last failure; `None` where it has all of it.
     pub fn reason(&self, now: Millis) -> Option<Evidence> {
-        self.reason.filter(|_| self.multiplier(now) < self.slow_share)
+        self.reason.filter(|_| self.multiplier(now) < 1.0)
     }
 
     /// Whether one more served request would change nothing.
