@@ -21,8 +21,8 @@ const UNKNOWN_FRAC: f64 = 0.5;
 /// Smallest fraction of its capacity that an engine with failing or stalled requests keeps as its
 /// limit: enough to see it recover.
 const FAILING_FRAC: f64 = 0.05;
-/// Tolerance, as a fraction of the capacity, by which kept weights may exceed it: rounding in the
-/// sum of loads that fill an engine completely.
+/// Tolerance, as a fraction of the capacity: rounding in sums of loads that fill an engine, and of
+/// capacities that are half of all.
 const ROUNDING_FRAC: f64 = 1e-6;
 /// Step of the limit of a failing engine, as a fraction of its capacity, so that a plan does not
 /// follow every failure.
@@ -155,15 +155,17 @@ fn add_load(load: &mut [f64], fleet: &Fleet, inputs: &Inputs, pin: &Pin) {
     }
 }
 
-/// Whether, for every class that `engine` may serve, less than half of the capacity is at `failing`
-/// engines. Otherwise the network or the requests are the likelier fault.
+/// Whether, for every class that `engine` may serve, no more than half of the capacity is at
+/// `failing` engines. Otherwise the network or the requests are the likelier fault. One of two
+/// equal engines is half: the other one is well, so neither the network nor the requests are at
+/// fault.
 fn is_minority(fleet: &Fleet, inputs: &Inputs, engine: EngineId, failing: &[(EngineId, f64)]) -> bool {
     fleet.class_ids().filter(|&class| fleet.ineligible(class, engine).is_none()).all(|class| {
         let eligible = || fleet.engine_ids().filter(|&other| fleet.ineligible(class, other).is_none());
         let capacity = |other: EngineId| inputs.capacity_rps(fleet, other);
         let of_failing = |&other: &EngineId| failing.iter().any(|&(at, _)| at == other);
         let bad: f64 = eligible().filter(of_failing).map(capacity).sum();
-        bad < MOST_SILENT_FRAC * eligible().map(capacity).sum::<f64>()
+        bad <= (MOST_SILENT_FRAC + ROUNDING_FRAC) * eligible().map(capacity).sum::<f64>()
     })
 }
 
@@ -263,6 +265,23 @@ mod tests {
         let (inputs, anomalies) = measured.inputs(Duration::from_secs(60), Vec::new(), Some(&current));
         assert_eq!((inputs.load_limit_rps, anomalies.len()), (vec![None; 3], 3));
         assert!(anomalies.iter().all(|found| found.detail.contains("planned as it was")), "{anomalies:?}");
+    }
+
+    #[test]
+    fn one_of_two_engines_that_fails_is_given_what_it_answers_and_both_are_planned_as_they_were() {
+        let (config, mut measured, current) = world();
+        // Two equal engines are left, in two regions.
+        (0..2).for_each(|_| _ = measured.probe(Probe { engine: EngineId(2), answer: Answer::Refused }));
+        let mut limits = |name: &str| {
+            let failing = EngineReport { engine: name.to_owned(), attempts: 100, failures: 100, ..EngineReport::default() };
+            report(&mut measured, 60, &["a"], Some(failing));
+            let (inputs, _) = measured.inputs(Duration::from_secs(60), Vec::new(), Some(&current));
+            let planned = plan(&config.fleet, &inputs, None).expect("a legal plan");
+            let load = |engine: usize| planned.engines[engine].load_rps;
+            (inputs.load_limit_rps.clone(), load(0) > load(1))
+        };
+        assert_eq!(limits("e2"), (vec![None, Some(5.0), None], true));
+        assert_eq!(limits("e1").0, [None; 3]);
     }
 
     #[test]
