@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::policy::Millis;
 
 /// Time between two scans, and so how late a deadline may fire. Short beside every timeout, and 40
@@ -52,6 +52,11 @@ impl Timers {
     /// Time of the last scan: at most one tick old. Reading it costs no system call.
     pub(super) fn coarse(&self) -> Millis {
         self.coarse.get()
+    }
+
+    /// Seconds since the Unix epoch by the wall clock, for what engines say in dates.
+    pub(super) fn unix_s(&self) -> u64 {
+        clock::unix_ms() / 1000
     }
 
     /// Wakes each task whose deadline has passed.

@@ -1,6 +1,7 @@
 //! Response heads: read from an engine, rewritten for a client.
 
 use std::mem::MaybeUninit;
+use std::time::UNIX_EPOCH;
 
 use super::head::{self, ConnectionOptions, Field, Framing, HeadError, Length, classify, put_field};
 use super::request::{FIELDS_CAP, Method};
@@ -22,8 +23,28 @@ pub struct Response {
     /// The engine's connection can be used again after the body.
     pub keep_alive: bool,
     pub is_event_stream: bool,
-    /// `Retry-After` in seconds, of a 429 or 503. A date is not read: clocks differ.
-    pub retry_after_s: Option<u32>,
+    /// Of a 429 or 503.
+    pub retry_after: Option<RetryAfter>,
+}
+
+/// The rest that an engine asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryAfter {
+    Seconds(u32),
+    /// Until a time of the wall clock, in seconds since the Unix epoch, of an answer that does not
+    /// say its own time.
+    Until(u64),
+}
+
+impl RetryAfter {
+    /// The length of the rest. `unix_s` is the time by our wall clock, which may be another one
+    /// than the engine's.
+    pub fn seconds(self, unix_s: impl FnOnce() -> u64) -> u32 {
+        match self {
+            Self::Seconds(seconds) => seconds,
+            Self::Until(end_s) => seconds_between(unix_s(), end_s),
+        }
+    }
 }
 
 impl Response {
@@ -93,13 +114,29 @@ pub fn parse(input: &[u8], method: Method, out: &mut Vec<u8>) -> Result<Response
             put_field(out, header.name, header.value);
         }
     }
-    let retry_after_s = if matches!(code, 429 | 503) { retry_after_s(parsed.headers) } else { None };
-    Ok(Response { status: code, body, keep_alive, is_event_stream, retry_after_s })
+    let retry_after = if matches!(code, 429 | 503) { retry_after(parsed.headers) } else { None };
+    Ok(Response { status: code, body, keep_alive, is_event_stream, retry_after })
 }
 
-fn retry_after_s(fields: &[httparse::Header<'_>]) -> Option<u32> {
-    let field = fields.iter().find(|field| field.name.eq_ignore_ascii_case("retry-after"))?;
-    std::str::from_utf8(field.value).ok()?.trim().parse().ok()
+/// Reads `Retry-After`: seconds, or a date (RFC 9110 10.2.3), which is compared with the answer's
+/// own.
+fn retry_after(fields: &[httparse::Header<'_>]) -> Option<RetryAfter> {
+    let text = |name: &str| {
+        let field = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+        std::str::from_utf8(field.value).ok().map(str::trim)
+    };
+    let date_s = |text: &str| Some(httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs());
+    let asked = text("retry-after")?;
+    if let Ok(seconds) = asked.parse() {
+        return Some(RetryAfter::Seconds(seconds));
+    }
+    let end_s = date_s(asked)?;
+    let said_s = text("date").and_then(date_s);
+    Some(said_s.map_or(RetryAfter::Until(end_s), |said_s| RetryAfter::Seconds(seconds_between(said_s, end_s))))
+}
+
+fn seconds_between(from_s: u64, to_s: u64) -> u32 {
+    u32::try_from(to_s.saturating_sub(from_s)).unwrap_or(u32::MAX)
 }
 
 fn has_prefix(value: &[u8], prefix: &[u8]) -> bool {
@@ -144,20 +181,32 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_is_asked_for_in_seconds_by_an_engine_that_is_busy() {
-        for (status, value, expected) in [
-            (429, "7", Some(7)),
-            (503, " 0 ", Some(0)),
-            (500, "7", None),
-            (200, "7", None),
-            (429, "-1", None),
-            (429, "1.5", None),
-            (503, "99999999999", None),
-            (503, "Fri, 31 Dec 1999 23:59:59 GMT", None),
+    fn a_rest_is_asked_for_in_seconds_or_by_a_date_by_an_engine_that_is_busy() {
+        use RetryAfter::{Seconds, Until};
+        const LAST_SECOND: &str = "Fri, 31 Dec 1999 23:59:59 GMT";
+        for (status, value, date, expected) in [
+            (429, "7", None, Some(Seconds(7))),
+            (503, " 0 ", None, Some(Seconds(0))),
+            (500, "7", None, None),
+            (200, "7", None, None),
+            (429, "-1", None, None),
+            (429, "1.5", None, None),
+            (503, "99999999999", None, None),
+            (503, LAST_SECOND, None, Some(Until(946_684_799))),
+            (500, LAST_SECOND, None, None),
+            (503, LAST_SECOND, Some("Fri, 31 Dec 1999 23:59:29 GMT"), Some(Seconds(30))),
+            (429, "Friday, 31-Dec-99 23:59:59 GMT", Some("Fri Dec 31 23:59:50 1999"), Some(Seconds(9))),
+            (429, LAST_SECOND, Some("Sat, 01 Jan 2000 00:00:00 GMT"), Some(Seconds(0))),
+            (429, "Fri, 31 Dec 9999 23:59:59 GMT", Some(LAST_SECOND), Some(Seconds(u32::MAX))),
+            (429, LAST_SECOND, Some("yesterday"), Some(Until(946_684_799))),
+            (429, "Fri, 31 Dec 1999", None, None),
         ] {
-            let head = format!("HTTP/1.1 {status} X\r\nretry-after: {value}\r\ncontent-length: 0\r\n\r\n");
-            assert_eq!(parse(head.as_bytes(), Method::Get, &mut Vec::new()).unwrap().retry_after_s, expected, "{head:?}");
+            let date = date.map_or(String::new(), |date| format!("date: {date}\r\n"));
+            let head = format!("HTTP/1.1 {status} X\r\nretry-after: {value}\r\n{date}content-length: 0\r\n\r\n");
+            assert_eq!(parse(head.as_bytes(), Method::Get, &mut Vec::new()).unwrap().retry_after, expected, "{head:?}");
         }
+        let lengths = [0, 946_684_790, 946_684_800].map(|unix_s| Until(946_684_799).seconds(|| unix_s));
+        assert_eq!(lengths, [946_684_799, 9, 0]);
     }
 
     #[test]
@@ -166,7 +215,7 @@ mod tests {
                     Connection: x-hop\r\nKeep-Alive: 5\r\nX-Hop: 1\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nX-A: 2\r\n\r\n";
         let mut out = b"before ".to_vec();
         let response = parse(head.as_bytes(), Method::Post, &mut out).unwrap();
-        assert_eq!((response.status, response.is_event_stream, response.retry_after_s), (429, true, Some(7)));
+        assert_eq!((response.status, response.is_event_stream, response.retry_after), (429, true, Some(RetryAfter::Seconds(7))));
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "before HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\nX-A: 1\r\nX-Hop: 1\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nX-A: 2\r\n"

@@ -293,7 +293,7 @@ impl<S: Stream> Exchange<'_, '_, S> {
         }
         let (evidence, retry) = match response.status {
             429 => (Evidence::Busy, Retry::Busy),
-            503 if response.retry_after_s.is_some() => (Evidence::Busy, Retry::Busy),
+            503 if response.retry_after.is_some() => (Evidence::Busy, Retry::Busy),
             500.. => (Evidence::ServerError, Retry::EngineError),
             404 if self.is_missing_model() => (Evidence::ModelMissing, Retry::EngineError),
             status => {
@@ -303,7 +303,8 @@ impl<S: Stream> Exchange<'_, '_, S> {
                 return None;
             }
         };
-        match response.retry_after_s {
+        let timers = &self.session.worker.timers;
+        match response.retry_after.map(|asked| asked.seconds(|| timers.unix_s())) {
             Some(seconds @ 1..) => {
                 flight.engine.counters.failed(evidence);
                 flight.rests(Millis::from(seconds) * 1000);

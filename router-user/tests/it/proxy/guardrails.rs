@@ -215,8 +215,9 @@ fn a_deadly_request_ends_two_engines_at_most(#[values(IoChoice::Uring, IoChoice:
 
 #[rstest]
 fn a_busy_engine_rests_as_long_as_it_asks_and_that_is_no_failure(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
-    for status in [429, 503] {
-        let (busy, sound) = (refusing(status, "retry-after: 40\r\n"), Engine::echo("sound"));
+    let by_date = "date: Fri, 31 Dec 1999 23:59:00 GMT\r\nretry-after: Fri, 31 Dec 1999 23:59:40 GMT\r\n";
+    for (status, fields) in [(429, "retry-after: 40\r\n"), (503, "retry-after: 40\r\n"), (503, by_date)] {
+        let (busy, sound) = (refusing(status, fields), Engine::echo("sound"));
         let world = World::new(io, &[&busy, &sound]);
         all_are(&ask_many(&mut world.client(), 60, ""), 200);
         let stats = world.check_outcomes(&[]);
