@@ -70,6 +70,14 @@ families! {
         "Ids of stored objects that were forgotten before their age because proxy.max_stored_ids was reached.";
     PROXY_CLIENT_RETRIES: Counter "ilb_proxy_client_retries_total" []
         "Requests that their clients sent again after a failure, told by their own word, an idempotency key or the same body.";
+    PROXY_WAITING: Gauge "ilb_proxy_queue_length" ["priority"]
+        "Requests that wait because no engine has room for them, by priority (0 first, 3 last).";
+    PROXY_QUEUE_WAIT: Histogram "ilb_proxy_queue_wait_seconds" []
+        "Time that a request waited before an engine had room for it; those that did not wait are not counted.";
+    PROXY_REFUSALS: Counter "ilb_proxy_queue_refusals_total" ["reason", "priority"]
+        "Requests that the queue refused, by reason and priority.";
+    PROXY_LIMIT: Gauge "ilb_proxy_engine_waiting_limit" ["engine"]
+        "Requests that may wait for their first token at an engine that is full; absent while it is not.";
     PROXY_ARRIVALS: Counter "ilb_proxy_arrivals_total" ["class"] "Requests that arrived, by class, shed ones included and retries not.";
     PROXY_SPILLS: Counter "ilb_proxy_spills_total" ["class"]
         "Picks that went past an engine because it had more than its share of the requests in flight.";

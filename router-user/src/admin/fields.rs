@@ -83,6 +83,8 @@ answers! {
         "proxy.controller_error" "text" "last failure to reach the controller, while it lasts";
         "proxy.not_addressed" "text" "a newer generation that is not for this cluster";
         "proxy.failover" "list" "engines whose failover weights are in use";
+        "proxy.waiting" "list" "requests that wait because no engine has room for them, by priority";
+        "proxy.full_engines" "pairs" "engine that is full, and how many requests may wait there for their first token";
         "proxy.plan_share" "share" "share of the plan that still counts; below 1 once the controller is silent for `store.stale_after`";
         "kernel" "object" "as `ilb kernel status --json`; null without a kernel plane";
         "kernel_error" "text" "why there is no kernel plane although it is enabled";

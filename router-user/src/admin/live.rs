@@ -17,6 +17,8 @@ pub(super) fn proxy(role: &DataRole) -> ProxyView {
         io: setup.io.clone(),
         outcomes: stats.outcomes.iter().map(|(&outcome, &count)| (outcome.to_owned(), count)).collect(),
         retries: stats.retries.iter().map(|(&reason, &count)| (reason.to_owned(), count)).collect(),
+        waiting: stats.queue.lengths.to_vec(),
+        full_engines: stats.queue.limits,
         controller_error: status.controller_error,
         not_addressed: status.not_addressed,
         failover: status.failed_over,

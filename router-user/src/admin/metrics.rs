@@ -121,6 +121,7 @@ fn requests(out: &mut Exposition, stats: &DataPlaneStats) {
     out.family(&f::PROXY_STORED_IDS).add(&[], stats.stored_ids as f64);
     out.family(&f::PROXY_STORED_IDS_EVICTED).add(&[], stats.stored_ids_evicted as f64);
     out.family(&f::PROXY_CLIENT_RETRIES).add(&[], stats.client_retries as f64);
+    queue(out, stats);
     let mut arrivals = out.family(&f::PROXY_ARRIVALS);
     stats.classes.iter().for_each(|class| arrivals.add(&[&class.class], class.arrivals as f64));
     let mut spills = out.family(&f::PROXY_SPILLS);
@@ -129,6 +130,23 @@ fn requests(out: &mut Exposition, stats: &DataPlaneStats) {
     for class in &stats.classes {
         class.picks.iter().for_each(|(engine, &count)| picks.add(&[&class.class, engine], count as f64));
     }
+}
+
+fn queue(out: &mut Exposition, stats: &DataPlaneStats) {
+    let mut lengths = out.family(&f::PROXY_WAITING);
+    for (priority, &length) in stats.queue.lengths.iter().enumerate() {
+        lengths.add(&[&priority.to_string()], length as f64);
+    }
+    let waits = &stats.queue.waits;
+    out.family(&f::PROXY_QUEUE_WAIT).add_histogram(&[], &waits.bounds_s, &waits.buckets, waits.sum_s);
+    let mut refusals = out.family(&f::PROXY_REFUSALS);
+    for (reason, by_priority) in &stats.queue.refusals {
+        for (priority, &count) in by_priority.iter().enumerate() {
+            refusals.add(&[reason, &priority.to_string()], count as f64);
+        }
+    }
+    let mut limits = out.family(&f::PROXY_LIMIT);
+    stats.queue.limits.iter().for_each(|(engine, limit)| limits.add(&[engine], *limit as f64));
 }
 
 fn engine_traffic(out: &mut Exposition, engines: &[EngineStats]) {

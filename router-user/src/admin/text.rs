@@ -97,6 +97,13 @@ fn write_proxy(f: &mut fmt::Formatter<'_>, proxy: &ProxyView) -> fmt::Result {
         if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
     };
     writeln!(f, "          requests: {}; retries: {}", counted(&proxy.outcomes), counted(&proxy.retries))?;
+    let waiting: usize = proxy.waiting.iter().sum();
+    if waiting > 0 || !proxy.full_engines.is_empty() {
+        let by_priority: Vec<String> = proxy.waiting.iter().map(ToString::to_string).collect();
+        let full: Vec<String> = proxy.full_engines.iter().map(|(engine, limit)| format!("{engine} (takes {limit})")).collect();
+        let full = if full.is_empty() { "none".to_owned() } else { full.join(", ") };
+        writeln!(f, "          queue: {waiting} wait, by priority {}; full engines: {full}", by_priority.join("/"))?;
+    }
     if let Some(generation) = proxy.not_addressed {
         writeln!(f, "          generation {generation} is on trial in another cluster")?;
     }

@@ -44,6 +44,13 @@ pub struct ProxyView {
     pub outcomes: Vec<(String, u64)>,
     /// Requests sent to an engine once more, by reason.
     pub retries: Vec<(String, u64)>,
+    /// Requests that wait because no engine has room for them, by priority.
+    #[serde(default)]
+    pub waiting: Vec<usize>,
+    /// Engines that are full, each with the most requests that may wait there for their first
+    /// token.
+    #[serde(default)]
+    pub full_engines: Vec<(String, usize)>,
     /// Last failure to reach the controller, while it lasts.
     pub controller_error: Option<String>,
     /// A snapshot that was not addressed to this cluster, if it is newer than the one in use.

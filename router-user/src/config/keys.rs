@@ -137,6 +137,13 @@ pub(super) mod class {
         Preset::Whole(0),
         "Order in which classes are served when capacity is short: 0 first. A class is shed before any of a lower number.",
     );
+    pub(crate) const TTFT_BUDGET_MS: Key = Key::new(
+        "ttft_budget_ms",
+        Number(AboveZero, "ms"),
+        Preset::Number(10_000.0),
+        "Time to the first token that clients accept. While the engines are full, a request that cannot have it is refused at once.",
+    )
+    .because("About as long as a person waits without a sign.");
     pub(crate) const REQUIRE: Key =
         Key::new("require", Form::TextMap, Nothing("no requirement"), "Tags that an engine must have to serve this class.");
     pub(crate) const MOVE_PRICE_MS: Key = Key::new(
@@ -161,6 +168,7 @@ pub(super) mod class {
             &DECODE_WEIGHT,
             &RTT_CAP_MS,
             &PRIORITY,
+            &TTFT_BUDGET_MS,
             &REQUIRE,
             &MOVE_PRICE_MS,
         ],
@@ -296,9 +304,16 @@ pub(super) mod proxy {
         "max_in_flight_per_engine",
         Whole(1, 1_000_000, "requests"),
         Preset::Whole(512),
-        "Requests of one worker in flight to one engine; more go to the next engine of their slot.",
+        "Requests in flight to one engine, times the workers; more go to the next engine of their slot.",
     )
     .because("More would only queue in the engine: vLLM runs 256 sequences by default, and twice that keeps its batch full.");
+    pub(crate) const MAX_WAITING: Key = Key::new(
+        "max_waiting",
+        Whole(0, 1_000_000, "requests"),
+        Preset::Whole(1_024),
+        "Requests of all workers that may wait while the engines are full; 0 turns the queue off, and requests are refused instead.",
+    )
+    .because("Ten seconds of a fleet that serves a hundred requests/s; what waits longer is refused anyway.");
     pub(crate) const MAX_IDLE_PER_ENGINE: Key = Key::new(
         "max_idle_per_engine",
         Whole(0, 1_000_000, "connections"),
@@ -424,6 +439,7 @@ pub(super) mod proxy {
             &MAX_BODY_BYTES,
             &MAX_BODIES_BYTES,
             &MAX_IN_FLIGHT_PER_ENGINE,
+            &MAX_WAITING,
             &MAX_IDLE_PER_ENGINE,
             &MAX_ATTEMPTS,
             &LOAD_FACTOR,

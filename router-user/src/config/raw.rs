@@ -42,6 +42,7 @@ pub(super) struct RawClass {
     pub(super) decode_weight: Option<At<f64>>,
     pub(super) rtt_cap_ms: Option<At<f64>>,
     pub(super) priority: Option<At<u64>>,
+    pub(super) ttft_budget_ms: Option<At<f64>>,
     pub(super) require: Vec<(String, At<String>)>,
     pub(super) move_price_ms: Option<At<f64>>,
 }
@@ -125,6 +126,7 @@ fn class(section: &Section<'_>) -> RawClass {
         decode_weight: section.number(&DECODE_WEIGHT),
         rtt_cap_ms: section.number(&RTT_CAP_MS),
         priority: section.whole(&PRIORITY),
+        ttft_budget_ms: section.number(&TTFT_BUDGET_MS),
         require: section.text_map(&REQUIRE),
         move_price_ms: section.number(&MOVE_PRICE_MS),
     };

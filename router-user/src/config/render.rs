@@ -48,7 +48,8 @@ fn write_class(class: &Class, out: &mut String) -> Result {
     writeln!(out, "hit_share = {}\nwork = {}", class.prefix_hit_frac, class.work)?;
     writeln!(out, "ttft_weight = {}\ndecode_weight = {}", class.ttft_weight, class.decode_weight)?;
     optional(out, "rtt_cap_ms", class.rtt_cap_ms)?;
-    writeln!(out, "priority = {}\nrequire = {}", class.priority, inline(&class.require))?;
+    writeln!(out, "priority = {}\nttft_budget_ms = {}", class.priority, class.ttft_budget_ms)?;
+    writeln!(out, "require = {}", inline(&class.require))?;
     writeln!(out, "move_price_ms = {}\n", class.move_price_ms)
 }
 
@@ -95,6 +96,7 @@ fn write_proxy(proxy: &ProxyConfig, out: &mut String) -> Result {
         ("max_body_bytes", proxy.max_body_bytes),
         ("max_bodies_bytes", proxy.max_bodies_bytes),
         ("max_in_flight_per_engine", proxy.max_in_flight_per_engine),
+        ("max_waiting", proxy.max_waiting),
         ("max_idle_per_engine", proxy.max_idle_per_engine),
         ("max_attempts", proxy.max_attempts),
         ("max_stored_ids", proxy.max_stored_ids),

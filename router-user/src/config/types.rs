@@ -32,6 +32,8 @@ pub struct ProxyConfig {
     pub max_body_bytes: usize,
     pub max_bodies_bytes: usize,
     pub max_in_flight_per_engine: usize,
+    /// Of all workers together; 0 turns the queue off.
+    pub max_waiting: usize,
     pub max_idle_per_engine: usize,
     pub max_attempts: usize,
     /// At least 1.

@@ -24,6 +24,8 @@ pub struct Class {
     pub rtt_cap_ms: Option<f64>,
     /// Priority: 0 is served first.
     pub priority: u8,
+    /// TTFT that clients accept, in ms; > 0.
+    pub ttft_budget_ms: f64,
     /// Tags an engine must have.
     pub require: Tags,
     /// Move price: loss of a request, in ms, that goes to another engine than the requests before
@@ -46,6 +48,7 @@ impl Default for Class {
             decode_weight: 1.0,
             rtt_cap_ms: None,
             priority: 0,
+            ttft_budget_ms: 10_000.0,
             require: Tags::new(),
             move_price_ms: 0.0,
         }

@@ -17,6 +17,12 @@ pub enum Source {
     Prompt,
     /// A client's own key of a request, which ties nothing to an engine.
     Idempotency,
+    /// An API key; tells users apart, and ties nothing to an engine.
+    Credential,
+    /// A client's address, likewise.
+    Address,
+    /// The name of a class, likewise.
+    Class,
 }
 
 /// Bytes of a prompt, or of each message, that are hashed: enough to tell system prompts apart, and
@@ -42,6 +48,9 @@ impl KeyBuilder {
             Source::User => 3,
             Source::Prompt => 4,
             Source::Idempotency => 5,
+            Source::Credential => 6,
+            Source::Address => 7,
+            Source::Class => 8,
         }))
     }
 

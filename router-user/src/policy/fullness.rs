@@ -30,6 +30,15 @@ pub fn allowed_ms(expected_ms: f64, slack_ms: f64) -> f64 {
     TOLERANCE * expected_ms + slack_ms
 }
 
+/// What the last first tokens of an engine show together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Look {
+    /// The least delay, as a multiple of what is allowed.
+    pub least: f64,
+    /// First tokens per second.
+    pub rate: f64,
+}
+
 /// The evidence about one engine.
 #[derive(Clone, Debug, Default)]
 pub struct Fullness {
@@ -42,18 +51,21 @@ pub struct Fullness {
 }
 
 impl Fullness {
-    /// Takes the time in which an answer began, as a multiple of [`allowed_ms`].
-    pub fn answered(&mut self, now: Millis, delay: f64) {
+    /// Takes the time in which an answer began, as a multiple of [`allowed_ms`]; the look that it
+    /// ends.
+    pub fn answered(&mut self, now: Millis, delay: f64) -> Option<Look> {
         if self.count == 0 || now.saturating_sub(self.since) > COLLECT_MAX_MS {
             (self.since, self.count, self.least) = (now, 0, f64::INFINITY);
         }
         self.count += 1;
         self.least = self.least.min(delay);
         if self.count < SAMPLES || now.saturating_sub(self.since) < COLLECT_MIN_MS {
-            return;
+            return None;
         }
         self.full_until = if self.least > 1.0 { now + EVIDENCE_MS } else { 0 };
+        let look = Look { least: self.least, rate: f64::from(self.count - 1) * 1e3 / now.saturating_sub(self.since) as f64 };
         self.count = 0;
+        Some(look)
     }
 
     /// Takes the engine's own word: it refused a request for want of room.
@@ -71,18 +83,20 @@ impl Fullness {
 mod tests {
     use super::*;
 
-    /// One answer every 50 ms from `now` on, with these delays; the time of the last.
-    fn answers(fullness: &mut Fullness, now: Millis, delays: &[f64]) -> Millis {
-        let times = (0..).map(|nth| now + 50 * nth);
-        times.zip(delays).map(|(at, &delay)| (fullness.answered(at, delay), at).1).last().unwrap_or(now)
+    /// One answer every `step` ms from `now` on, with these delays; the time after the last.
+    fn answers(fullness: &mut Fullness, now: Millis, step: Millis, delays: &[f64]) -> Millis {
+        delays.iter().fold(now, |at, &delay| {
+            fullness.answered(at, delay);
+            at + step
+        })
     }
 
     #[test]
     fn an_engine_is_full_when_none_of_its_answers_is_quick_and_only_as_long_as_that_is_fresh() {
         let mut fullness = Fullness::default();
-        let at = answers(&mut fullness, 1_000, &[1.2; SAMPLES as usize]);
-        assert_eq!(fullness.full_until(), at + EVIDENCE_MS);
-        let at = answers(&mut fullness, at, &[0.9; SAMPLES as usize]);
+        let at = answers(&mut fullness, 1_000, 50, &[1.2; SAMPLES as usize]);
+        assert_eq!(fullness.full_until(), at - 50 + EVIDENCE_MS);
+        let at = answers(&mut fullness, at, 50, &[0.9; SAMPLES as usize]);
         assert!(fullness.full_until() <= at, "it is quick again");
     }
 
@@ -92,7 +106,7 @@ mod tests {
         long[7] = 0.5;
         for (delays, step) in [(&long[..], 50), (&[30.0; 5][..], 50), (&[30.0; 20][..], 1)] {
             let mut fullness = Fullness::default();
-            (0..).zip(delays).for_each(|(nth, &delay)| fullness.answered(1_000 + step * nth, delay));
+            answers(&mut fullness, 1_000, step, delays);
             assert_eq!(fullness.full_until(), 0, "{delays:?}");
         }
     }
@@ -100,7 +114,7 @@ mod tests {
     #[test]
     fn old_answers_are_forgotten() {
         let mut fullness = Fullness::default();
-        answers(&mut fullness, 0, &[5.0; 15]);
+        answers(&mut fullness, 0, 50, &[5.0; 15]);
         fullness.answered(COLLECT_MAX_MS + 1_000, 5.0);
         assert_eq!(fullness.full_until(), 0);
     }

@@ -33,8 +33,9 @@ pub enum Pick {
 /// in rank order, and is called only when those cannot take the request.
 ///
 /// Engines in `tried` are never picked. When no other is left, a loaded engine is picked, then a
-/// reduced one, and then one that is ejected: a failure some time ago must not refuse a request
-/// that could be served now. A full engine is never picked: the bound protects it.
+/// reduced one. One that is ejected is picked when not even a full one is left: a failure some time
+/// ago must not refuse a request that could be served now. A full engine is never picked: the bound
+/// protects it.
 pub fn pick(
     ranks: &[u16],
     rest: impl FnOnce() -> Vec<EngineId>,
@@ -60,10 +61,11 @@ pub fn pick(
             Availability::Out => out = out.or(Some(engine)),
         }
     }
-    match loaded.or(reduced).or(out) {
+    match loaded.or(reduced) {
         Some(engine) => Pick::Engine(engine),
+        // Room will come where engines are full; those that are ejected may never serve.
         None if is_full => Pick::Full,
-        None => Pick::None,
+        None => out.map_or(Pick::None, Pick::Engine),
     }
 }
 
@@ -112,7 +114,7 @@ mod tests {
         check(&[], [Loaded, Out, Loaded, Reduced, Full], engine(0));
         check(&[], [Reduced, Out, Reduced, Out, Full], engine(0));
         check(&[], [Out; 5], engine(3));
-        check(&[], [Out, Out, Out, Full, Out], engine(1));
+        check(&[], [Out, Out, Out, Full, Out], Pick::Full);
         check(&[3, 1], [Full, Out, Full, Out, Full], Pick::Full);
         check(&[], [Full; 5], Pick::Full);
         check(&[0, 1, 2, 3, 4], [Available; 5], Pick::None);

@@ -6,6 +6,7 @@
 //! `payload`, `form`, `route`, `stored` and [`crate::policy`] decide without IO; `session` moves
 //! the bytes.
 
+mod admission;
 mod bodies;
 mod bounded;
 mod counter;
@@ -28,8 +29,10 @@ mod timers;
 mod upstream;
 mod waits;
 mod worker;
+mod worker_routes;
 
 pub use crate::config::ProxyConfig;
+pub use admission::QueueView;
 pub use histogram::Latencies;
 pub use plane::DataPlane;
 pub use start::{ProxyError, ProxyHandle, start};

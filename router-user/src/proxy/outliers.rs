@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::policy::Millis;
+use crate::policy::admission::Ejection;
 use crate::policy::outlier::{EngineState, Evidence, Judgement};
 use crate::policy::pick::{WHOLE_SHARE, fixed_share, keeps};
 use crate::policy::silence;
@@ -98,6 +99,14 @@ impl Judged {
     /// Whether it is ejected for a reason that may as well be load.
     pub(super) fn is_ejected_softly(&self) -> bool {
         self.is_ejected() && self.is_soft.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn ejection(&self) -> Ejection {
+        match (self.is_ejected(), self.is_soft.load(Ordering::Relaxed)) {
+            (false, _) => Ejection::None,
+            (true, true) => Ejection::Soft,
+            (true, false) => Ejection::Hard,
+        }
     }
 
     /// The multiplier of the engine's share, 0 to 1.

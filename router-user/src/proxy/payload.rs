@@ -26,6 +26,8 @@ pub struct Payload<'a> {
     pub model: Option<Cow<'a, str>>,
     /// Affinity key, from the best source that the body has.
     pub affinity: Option<u64>,
+    /// The affinity key of `user`.
+    pub user: Option<u64>,
     /// The stored object that the body builds on.
     pub builds_on: Option<Reference<'a>>,
     /// The answer is asked for as a stream.
@@ -152,7 +154,8 @@ impl<'a> Scan<'a> {
             Some((value, at)) => Some(text(value).ok_or(PayloadError { what: "model is not a string", at })?),
         };
         let builds_on = self.builds_on.and_then(|(field, value)| Some(Reference { field, id: object_id(value)? }));
-        Ok(Payload { model, affinity, builds_on, is_stream: self.is_stream })
+        let user = self.user.map(|id| id_key(Source::User, id));
+        Ok(Payload { model, affinity, user, builds_on, is_stream: self.is_stream })
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 
+use super::admission::Admission;
 use super::bounded::ClassLoads;
-use super::engine_load::EngineLoads;
 use super::outliers::Outliers;
 use super::retries::SharedRetries;
 use super::stats::{self, DataPlaneStats, WorkerStats};
@@ -28,7 +28,7 @@ pub struct DataPlane {
     /// Engine name -> address to use in place of the engine's own, such as that of a delay proxy.
     via: HashMap<String, SocketAddr>,
     workers: Mutex<Vec<Arc<WorkerStats>>>,
-    pub(super) loads: EngineLoads,
+    pub(super) admission: Arc<Admission>,
     pub(super) outliers: Outliers,
     pub(super) class_loads: ClassLoads,
     /// Its workers read time from this one clock, so that they can share what depends on it.
@@ -45,15 +45,16 @@ type Readiness = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 impl DataPlane {
     pub fn new(cluster: String, via: HashMap<String, SocketAddr>) -> Arc<Self> {
+        let clock = Clock::start();
         Arc::new(Self {
             cluster,
             routes: ArcSwapOption::empty(),
             via,
             workers: Mutex::default(),
-            loads: EngineLoads::default(),
+            admission: Arc::new(Admission::new(clock)),
             outliers: Outliers::default(),
             class_loads: ClassLoads::default(),
-            clock: Clock::start(),
+            clock,
             readiness: OnceLock::new(),
             holders: Mutex::default(),
             retries: Arc::new(SharedRetries::new(0)),
@@ -106,6 +107,7 @@ impl DataPlane {
             let holders = self.holders.lock();
             (stats.stored_ids, stats.stored_ids_evicted) = (holders.len() as u64, holders.evicted());
         }
+        self.admission.fill(&mut stats.queue);
         let views = self.outliers.views(self.now());
         for engine in &mut stats.engines {
             if let Some(view) = views.get(&engine.engine) {

@@ -2,6 +2,7 @@
 //! read, on Anthropic's paths that of Anthropic's.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -10,6 +11,7 @@ use super::http1::request::Method;
 use super::http1::target::decoded_path;
 use super::payload::PayloadError;
 use super::stats::Outcome;
+use crate::policy::admission::Refusal;
 
 /// Bytes of a name from outside that an error repeats; a longer one is cut.
 const ECHO_MAX: usize = 100;
@@ -220,6 +222,23 @@ impl ErrorReply {
     pub(super) fn engines_full() -> Self {
         let message = "every engine has as many requests in flight as it may";
         Self::new(503, "overloaded_error", "engines_full", Outcome::EnginesFull, message).later(1)
+    }
+
+    /// The request found no place in the queue, or none at an engine in time.
+    pub(super) fn no_place(refusal: Refusal, retry_after: Duration) -> Self {
+        let (status, kind, outcome, message) = match refusal {
+            Refusal::QueueFull => (503, "overloaded_error", Outcome::QueueFull, "the engines are full, and so is the queue"),
+            Refusal::Deadline => (
+                503,
+                "overloaded_error",
+                Outcome::QueueDeadline,
+                "the engines are full, and the request cannot be served in time",
+            ),
+            Refusal::OverShare => {
+                (429, "rate_limit_error", Outcome::UserOverShare, "the engines are full, and you have the most requests waiting")
+            }
+        };
+        Self::new(status, kind, refusal.name(), outcome, message).later(retry_after.as_secs_f64().round() as u32)
     }
 
     pub(super) fn engines_unavailable(tried: usize) -> Self {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use router_common::slot::mix64;
 use serde_json::json;
 
 use super::form::{self, FormModel, FormScan};
@@ -26,6 +27,8 @@ pub(super) struct RoutingKey {
     pub(super) is_demand: bool,
     /// The answer is asked for as a stream.
     pub(super) is_stream: bool,
+    /// The user, among whom the queue is fair, by API key and name; `None` without either.
+    pub(super) user: Option<u64>,
 }
 
 /// An answer that is made here: content type and body.
@@ -156,11 +159,16 @@ pub(super) fn routing_key(
     };
     let affinity = request.session.or(payload.affinity);
     let is_stream = payload.is_stream;
-    let key = |class, affinity| RoutingKey { class, affinity, holder: None, is_demand: true, is_stream };
+    // Names are told apart by API key: every key may have a user 1.
+    let user = match (request.credential, payload.user.or(request.session)) {
+        (Some(credential), Some(name)) => Some(mix64(credential ^ name.rotate_left(32))),
+        (credential, name) => credential.or(name),
+    };
+    let key = |class| RoutingKey { class, affinity, holder: None, is_demand: true, is_stream, user };
     let models;
     let model = match (payload.model.as_deref().or_else(|| model_of_named_class(request, routes)), home) {
         (Some(model), _) => model,
-        (None, Some(home)) if request.class.is_none() && request.require.is_none() => return Ok(key(home, affinity)),
+        (None, Some(home)) if request.class.is_none() && request.require.is_none() => return Ok(key(home)),
         (None, Some(home)) => &routes.snapshot.classes[home.index()].model,
         (None, None) => {
             models = routes.models();
@@ -174,7 +182,7 @@ pub(super) fn routing_key(
     };
     let classes = routes.classes_of(model).ok_or_else(|| ErrorReply::model_not_found(model))?;
     let class = class(request, model, classes, routes)?;
-    Ok(key(class, affinity))
+    Ok(key(class))
 }
 
 /// The model of the class that a request names. It says which model is meant where the body cannot,

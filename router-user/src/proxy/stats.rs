@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use super::admission::{QueueCounters, QueueView};
 use super::counter::Counter;
 use super::histogram::{E2E_BOUNDS, Histogram, ITL_BOUNDS, Latencies, TTFT_BOUNDS};
 use crate::policy::outlier::{EngineState, Evidence};
@@ -52,6 +53,12 @@ names!(
         EnginesUnavailable = "engines_unavailable",
         /// Every engine left has as much in flight as it may.
         EnginesFull = "engines_full",
+        /// The engines are full, and the queue has no room for the request.
+        QueueFull = "queue_full",
+        /// The engines are full, and the request would have waited beyond its deadline, or did.
+        QueueDeadline = "queue_deadline",
+        /// The queue is full, and the request's user has the most requests in it.
+        UserOverShare = "user_over_share",
         /// The bodies held already left no room for another.
         BodiesFull = "bodies_full",
         /// The worker had as many connections as it may, none of them idle.
@@ -101,6 +108,7 @@ pub(super) struct WorkerStats {
     retries: [Counter; Retry::ALL.len()],
     retries_denied: Counter,
     pub(super) client_retries: Counter,
+    pub(super) queue: QueueCounters,
     classes: Mutex<BTreeMap<String, Arc<ClassCounters>>>,
     engines: Mutex<BTreeMap<String, Arc<EngineCounters>>>,
 }
@@ -179,6 +187,7 @@ impl WorkerStats {
             retries: std::array::from_fn(|_| Counter::default()),
             retries_denied: Counter::default(),
             client_retries: Counter::default(),
+            queue: QueueCounters::default(),
             classes: Mutex::default(),
             engines: Mutex::default(),
         }
@@ -252,6 +261,7 @@ pub struct DataPlaneStats {
     pub stored_ids_evicted: u64,
     /// Requests that their clients had sent before, as far as that can be told.
     pub client_retries: u64,
+    pub queue: QueueView,
     pub classes: Vec<ClassStats>,
     pub engines: Vec<EngineStats>,
 }
@@ -340,6 +350,7 @@ pub(super) fn sum(cluster: &str, routes: Option<&Routes>, workers: &[Arc<WorkerS
         retries: Retry::ALL.iter().map(|&r| (r.name(), total(&|w| w.retries[r as usize].value()))).collect(),
         retries_denied: total(&|w| w.retries_denied.value()),
         client_retries: total(&|w| w.client_retries.value()),
+        queue: QueueCounters::sum(workers.iter().map(|w| &w.queue)),
         ..Default::default()
     };
     let Some(routes) = routes else { return stats };

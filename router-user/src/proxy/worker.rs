@@ -14,7 +14,7 @@ use super::plane::DataPlane;
 use super::retries::Retries;
 use super::stats::WorkerStats;
 use super::timers::{TICK, Timers};
-use super::upstream::WorkerRoutes;
+use super::worker_routes::WorkerRoutes;
 use crate::config::ProxyConfig;
 use crate::io::{Driver, Listener, Stream};
 use crate::policy::Millis;
@@ -143,6 +143,7 @@ pub(super) fn run<D: Driver>(
     serve: impl Serve<D::Stream>,
 ) -> io::Result<()> {
     driver.run(async move {
+        plane.admission.join(config.max_waiting, config.max_in_flight_per_engine);
         let timers = Rc::new(Timers::new(plane.clock));
         let worker = Rc::new(Worker::<D::Stream> {
             version: Cell::new(plane.outliers.version()),
@@ -181,9 +182,12 @@ async fn watch<S: Stream>(worker: &Rc<Worker<S>>, stop: &Stop) {
         // New routes are built here, so that rarely a request has to wait for them.
         let routes = worker.routes();
         let now = worker.timers.coarse();
-        routes.iter().for_each(|routes| routes.look());
         worker.retries.settle(now);
         worker.plane.outliers.look(now);
+        if let Some(routes) = routes {
+            routes.look();
+            routes.offer_room();
+        }
         if ticks.is_multiple_of(SILENCE_TICKS) {
             worker.look_for_silence(now);
         }

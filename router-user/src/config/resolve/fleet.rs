@@ -129,7 +129,7 @@ impl<'a> Resolver<'a, '_> {
     }
 
     fn class(&self, raw: &RawClass, profiles: &[Option<Profile>]) -> Option<Class> {
-        use keys::class::{DECODE_WEIGHT, HIT_SHARE, PRIORITY, PROMPT_TOKENS, TTFT_WEIGHT};
+        use keys::class::{DECODE_WEIGHT, HIT_SHARE, PRIORITY, PROMPT_TOKENS, TTFT_BUDGET_MS, TTFT_WEIGHT};
         let or = |at: &Option<At<f64>>, key: &Key| value(at).unwrap_or_else(|| key.preset_number());
         let mut class = Class {
             name: raw.name.as_ref()?.value.clone(),
@@ -141,6 +141,7 @@ impl<'a> Resolver<'a, '_> {
             ttft_weight: or(&raw.ttft_weight, &TTFT_WEIGHT),
             decode_weight: or(&raw.decode_weight, &DECODE_WEIGHT),
             rtt_cap_ms: value(&raw.rtt_cap_ms),
+            ttft_budget_ms: value(&raw.ttft_budget_ms).unwrap_or_else(|| TTFT_BUDGET_MS.preset_number()),
             priority: raw.priority.as_ref().map_or_else(|| PRIORITY.preset_whole(), |at| at.value) as u8,
             require: tags(&raw.require),
             move_price_ms: MOVE_PRICE_MS,

@@ -70,6 +70,7 @@ pub(in crate::config) fn proxy(section: &Section<'_>, reader: &Reader<'_>) -> Pr
         max_body_bytes: MAX_BODY_BYTES.size(section),
         max_bodies_bytes: MAX_BODIES_BYTES.size(section),
         max_in_flight_per_engine: MAX_IN_FLIGHT_PER_ENGINE.size(section),
+        max_waiting: MAX_WAITING.size(section),
         max_idle_per_engine: MAX_IDLE_PER_ENGINE.size(section),
         max_attempts: MAX_ATTEMPTS.size(section),
         load_factor: LOAD_FACTOR.number(section),

@@ -43,6 +43,10 @@ pub struct Request {
     pub content_type: Range<usize>,
     /// Affinity key of the session header.
     pub session: Option<u64>,
+    /// Hash of the API key.
+    pub credential: Option<u64>,
+    /// Time in which the client wants its answer, in ms.
+    pub timeout_ms: Option<u64>,
     /// Value of `x-ilb-class`.
     pub class: Option<String>,
     /// Value of `x-ilb-require`; several are joined by commas.
@@ -151,6 +155,8 @@ impl Request {
             request_id: 0..0,
             content_type: 0..0,
             session: None,
+            credential: None,
+            timeout_ms: None,
             class: None,
             require: None,
         })
@@ -163,7 +169,8 @@ impl Request {
         for (header, field) in headers.iter().zip(fields) {
             *field = classify(header.name);
             match *field {
-                Field::Other | Field::Hop | Field::ForwardedFor | Field::ContentType | Field::Ilb | Field::Shadow => {}
+                Field::Other => self.read_other(header),
+                Field::Hop | Field::ForwardedFor | Field::ContentType | Field::Ilb | Field::Shadow => {}
                 Field::Connection => connection.read(header.value),
                 Field::ContentLength => framing.length(header.value)?,
                 Field::TransferEncoding => framing.encoding(header.value),
@@ -201,6 +208,20 @@ impl Request {
         self.length = framing.settle(self.minor)?;
         self.keep_alive = self.minor > 0 && !connection.is_close;
         Ok(())
+    }
+
+    /// Reads fields that only the queue asks for.
+    fn read_other(&mut self, header: &httparse::Header<'_>) {
+        let is = |known: &str| header.name.eq_ignore_ascii_case(known);
+        match header.name.len() {
+            7 if is("api-key") => {}
+            9 if is("x-api-key") => {}
+            13 if is("authorization") => {}
+            20 if is("x-request-timeout-ms") => return self.timeout_ms = timeout_ms(header.value).or(self.timeout_ms),
+            30 if is("x-envoy-expected-rq-timeout-ms") => return self.timeout_ms = self.timeout_ms.or(timeout_ms(header.value)),
+            _ => return,
+        }
+        self.credential.get_or_insert_with(|| affinity::key(Source::Credential, header.value));
     }
 
     /// Appends the end-to-end fields and the host.
@@ -247,6 +268,11 @@ pub fn finish(wire: &mut Vec<u8>, length: Length, body: usize) {
         wire.extend_from_slice(b"\r\n");
     }
     wire.extend_from_slice(b"\r\n");
+}
+
+/// A time above zero; anything else is no wish.
+fn timeout_ms(value: &[u8]) -> Option<u64> {
+    std::str::from_utf8(value).ok()?.parse().ok().filter(|&ms| ms > 0)
 }
 
 fn is_request_id(value: &[u8]) -> bool {

@@ -17,7 +17,8 @@ use crate::policy::outlier::Evidence;
 use crate::policy::silence::{Wait, test_patience_ms};
 use crate::proxy::http1::request::Request;
 use crate::proxy::stats::Retry;
-use crate::proxy::upstream::{InFlight, WorkerRoutes};
+use crate::proxy::upstream::InFlight;
+use crate::proxy::worker_routes::WorkerRoutes;
 use crate::shortage;
 use crate::telemetry::limited;
 
@@ -160,12 +161,11 @@ pub(super) struct Others<'a, S: Stream> {
     pub(super) routes: &'a WorkerRoutes<S>,
     pub(super) class: ClassId,
     pub(super) tried: &'a [EngineId],
-    pub(super) in_flight_max: usize,
 }
 
 impl<S: Stream> Others<'_, S> {
     fn is_any_free(&self) -> bool {
-        self.routes.has_other(self.class, self.tried, self.in_flight_max)
+        self.routes.has_other(self.class, self.tried)
     }
 }
 

@@ -3,13 +3,9 @@
 //!
 //! The commit point is the first byte of an answer's body that can be passed on, and in an event
 //! stream the first content: until then nothing has gone to the client, and the request may go to
-//! another engine. After it never.
-//!
-//! Whose fault a failure is shows in what the next engine does. When it serves the request, the
-//! first one was at fault. When it fails too, the request is the likelier reason, and counts
-//! against neither; when two engines ended the connection, no third one gets the request.
+//! another engine. After it never. Whose fault a failure is, `faults` finds out.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use router_common::slot::slot_of;
@@ -17,8 +13,10 @@ use router_common::slot::slot_of;
 use super::attempt::{Answer, Attempt, Failure, Others};
 use super::body::BodyAt;
 use super::client::{AfterExchange, Session};
+use super::faults::{DEATHS_MAX, Faults};
 use super::forward::Forward;
 use super::opening::Unanswered;
+use super::queue::Placed;
 use super::resend::Resend;
 use crate::io::Stream;
 use crate::model::EngineId;
@@ -31,12 +29,18 @@ use crate::proxy::http1::target::decoded_path;
 use crate::proxy::reply::ErrorReply;
 use crate::proxy::route::{self, RoutingKey};
 use crate::proxy::stats::{Outcome, Retry};
-use crate::proxy::upstream::{InFlight, WorkerRoutes};
+use crate::proxy::upstream::InFlight;
+use crate::proxy::worker_routes::WorkerRoutes;
 use crate::publish::routes::ClassRoute;
 use crate::publish::slots::full_rank;
 
-/// Engines that one request may take down with it: with one it may be chance.
-const DEATHS_MAX: usize = 2;
+/// Where a request goes next.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    Engine(EngineId),
+    /// To this engine, once it has room.
+    Full(EngineId),
+}
 
 /// A request on its way through the engines.
 struct Exchange<'a, 'w, S: Stream> {
@@ -44,18 +48,19 @@ struct Exchange<'a, 'w, S: Stream> {
     request: &'a Request,
     body: BodyAt,
     routes: &'a Rc<WorkerRoutes<S>>,
+    /// Keeps the routes of a plan that has come while the request waited for a place.
+    newer: &'a OnceCell<Rc<WorkerRoutes<S>>>,
     key: RoutingKey,
     affinity_key: u64,
     resend: &'a Resend<'a, S>,
     /// The engine keeps something of a request that has reached it, so it must not be sent twice.
     is_stateful: bool,
     tried: Vec<EngineId>,
+    /// The request has waited for its place at the engine that is next, and has taken it.
+    has_place: bool,
     /// The first attempt tests an engine that is ejected.
     is_test: bool,
-    /// Failures that may be the request's fault.
-    faults: Vec<(EngineId, Evidence)>,
-    /// Engines that ended the connection with this request.
-    deaths: usize,
+    faults: Faults,
 }
 
 impl<S: Stream> Session<'_, S> {
@@ -77,19 +82,21 @@ impl<S: Stream> Session<'_, S> {
         let worker = self.worker;
         let resend = Resend::new(self, request, body, routes, key.class);
         self.is_served = false;
+        let newer = OnceCell::new();
         let mut exchange = Exchange {
             session: &mut *self,
             request,
             body,
             routes,
+            newer: &newer,
             key,
             affinity_key: key.affinity.unwrap_or_else(|| worker.random()),
             resend: &resend,
             is_stateful,
             tried: Vec::new(),
+            has_place: false,
             is_test: false,
-            faults: Vec::new(),
-            deaths: 0,
+            faults: Faults::default(),
         };
         let next = exchange.run().await;
         if !self.is_served {
@@ -101,64 +108,77 @@ impl<S: Stream> Session<'_, S> {
 
 impl<S: Stream> Exchange<'_, '_, S> {
     async fn run(&mut self) -> AfterExchange {
-        let Self { request, body, routes, key, resend, is_stateful, .. } = *self;
-        let in_flight_max = self.session.worker.config.max_in_flight_per_engine;
-        let mut engine = match self.first() {
-            Ok(engine) => engine,
-            Err(problem) => return self.session.refuse(problem, Some(request), body.held).await,
+        let mut next = match self.first().await {
+            Ok(engine) => Next::Engine(engine),
+            Err(after) => return after,
         };
-        resend.earn();
+        self.resend.earn();
         loop {
-            let flight = self.routes.engine(engine).begin(&self.session.worker.timers);
-            let _of_class = self.routes.begin(self.key.class, engine);
-            self.routes.count_pick(self.key.class, engine);
-            self.tried.push(engine);
-            let (wait, may_move) = (self.wait(engine), self.may_move());
-            let others = Others { routes, class: key.class, tried: &self.tried, in_flight_max };
-            let attempt = Attempt {
-                session: &mut *self.session,
-                flight: &flight,
-                request,
-                body,
-                is_stateful,
-                resend,
-                wait,
-                is_test: self.is_test && self.tried.len() == 1,
-                others: may_move.then_some(others),
+            let engine = match next {
+                Next::Engine(engine) => Ok(engine),
+                Next::Full(engine) => self.wait_at(engine, true).await,
             };
-            let failure = match attempt.run().await {
-                Ok(answer) => match self.next_after(&flight, &answer) {
-                    Some(next) => {
-                        self.discard(&flight, answer);
-                        engine = next;
-                        continue;
-                    }
-                    None => {
-                        let mut forward = Forward::new(&mut *self.session, flight, request, body, answer);
-                        return match forward.pass_on().await {
-                            Ok(()) => forward.end_whole(),
-                            Err(outcome) => forward.end_early(outcome).await,
-                        };
-                    }
+            next = match engine {
+                Ok(engine) => match self.send_to(engine).await {
+                    Ok(next) => next,
+                    Err(after) => return after,
                 },
-                Err(Failure::ClientGone) => {
-                    self.session.worker.stats.count(Outcome::ClientGone);
-                    return AfterExchange::Close;
-                }
-                Err(failure) => failure,
+                Err(after) => return after,
             };
-            match self.next_after_failure(&flight, failure) {
-                Some(next) => engine = next,
-                None => {
-                    let problem = self.problem(failure, &flight.engine.name);
-                    return self.session.refuse(problem, Some(request), body.held).await;
-                }
-            }
         }
     }
 
-    fn next_after_failure(&mut self, flight: &InFlight<S>, failure: Failure) -> Option<EngineId> {
-        self.deaths += usize::from(failure.is_death());
+    /// Sends the request to an engine, and its answer to the client unless the engine has failed it
+    /// and another one may do better.
+    async fn send_to(&mut self, engine: EngineId) -> Result<Next, AfterExchange> {
+        let Self { request, body, routes, key, resend, is_stateful, .. } = *self;
+        let flight = routes.engine(engine).begin(&self.session.worker.timers, std::mem::take(&mut self.has_place));
+        let _of_class = routes.begin(key.class, engine);
+        routes.count_pick(key.class, engine);
+        self.tried.push(engine);
+        let (wait, may_move) = (self.wait(engine), self.may_move());
+        let others = Others { routes, class: key.class, tried: &self.tried };
+        let attempt = Attempt {
+            session: &mut *self.session,
+            flight: &flight,
+            request,
+            body,
+            is_stateful,
+            resend,
+            wait,
+            is_test: self.is_test && self.tried.len() == 1,
+            others: may_move.then_some(others),
+        };
+        match attempt.run().await {
+            Ok(answer) => {
+                if let Some(next) = self.next_after(&flight, &answer) {
+                    self.discard(&flight, answer);
+                    return Ok(next);
+                }
+                let mut forward = Forward::new(&mut *self.session, flight, request, body, answer);
+                Err(match forward.pass_on().await {
+                    Ok(()) => forward.end_whole(),
+                    Err(outcome) => forward.end_early(outcome).await,
+                })
+            }
+            Err(Failure::ClientGone) => {
+                self.session.worker.stats.count(Outcome::ClientGone);
+                Err(AfterExchange::Close)
+            }
+            Err(failure) => match self.next_after_failure(&flight, failure) {
+                Some(next) => Ok(next),
+                None => {
+                    let problem = self.problem(failure, &flight.engine.name);
+                    Err(self.session.refuse(problem, Some(request), body.held).await)
+                }
+            },
+        }
+    }
+
+    fn next_after_failure(&mut self, flight: &InFlight<S>, failure: Failure) -> Option<Next> {
+        if failure.is_death() {
+            self.faults.died();
+        }
         if let Some(evidence) = failure.evidence() {
             self.note(flight, evidence);
         }
@@ -184,15 +204,14 @@ impl<S: Stream> Exchange<'_, '_, S> {
         &self.routes.routes.classes[self.key.class.index()]
     }
 
-    /// The engine that gets the request first.
-    fn first(&mut self) -> Result<EngineId, ErrorReply> {
-        let route = self.route();
-        if route.candidates.is_empty() {
-            return Err(route::no_eligible_engine(self.key.class, &self.routes.routes));
-        }
+    /// The engine that gets the request first. Waits for it while all are full.
+    ///
+    /// Errors: the request has been refused, or its client has left, and the connection goes on so.
+    async fn first(&mut self) -> Result<EngineId, AfterExchange> {
+        let (request, held) = (self.request, self.body.held);
         let now = self.session.worker.timers.coarse();
-        if self.key.is_demand && self.routes.is_shed(self.key.class, self.affinity_key, now) {
-            return Err(ErrorReply::shed_planned());
+        if let Some(problem) = self.routes.refusal(self.key, self.affinity_key, now) {
+            return Err(self.session.refuse(problem, Some(request), held).await);
         }
         if let Some(engine) = self.due_test() {
             self.is_test = true;
@@ -200,12 +219,26 @@ impl<S: Stream> Exchange<'_, '_, S> {
         }
         match self.pick() {
             Pick::Engine(engine) => Ok(engine),
-            Pick::Full => Err(self
-                .key
-                .holder
-                .map_or_else(ErrorReply::engines_full, |holder| ErrorReply::holder_full(&self.routes.engine(holder).name))),
-            Pick::None => Err(ErrorReply::engines_unavailable(0)),
+            Pick::Full => {
+                let home = || EngineId(self.route().table.ranks(slot_of(self.affinity_key))[0]);
+                self.wait_at(self.key.holder.unwrap_or_else(home), self.key.holder.is_some()).await
+            }
+            Pick::None => Err(self.session.refuse(ErrorReply::engines_unavailable(0), Some(request), held).await),
         }
+    }
+
+    /// Waits for a place: at `home` alone, if the request `is_bound` to it.
+    ///
+    /// Errors: as [`Self::first`].
+    async fn wait_at(&mut self, home: EngineId, is_bound: bool) -> Result<EngineId, AfterExchange> {
+        let Self { request, body, routes, key, .. } = *self;
+        let Placed { engine, newer } = self.session.queue(request, body.held, routes, key, home, is_bound).await?;
+        if let Some((routes, class)) = newer {
+            self.routes = self.newer.get_or_init(|| routes);
+            self.key.class = class;
+        }
+        self.has_place = true;
+        Ok(engine)
     }
 
     /// An ejected engine whose test is due, if this request can be sent elsewhere when it fails.
@@ -222,7 +255,8 @@ impl<S: Stream> Exchange<'_, '_, S> {
         }
         candidates.iter().map(|candidate| candidate.engine).find(|&id| {
             let engine = self.routes.engine(id);
-            engine.judged.is_ejected() && !engine.is_full(worker.config.max_in_flight_per_engine) && engine.judged.begin_test(now)
+            // One request more does no harm where all places are taken by requests that hang.
+            engine.judged.is_ejected() && engine.judged.begin_test(now)
         })
     }
 
@@ -250,17 +284,16 @@ impl<S: Stream> Exchange<'_, '_, S> {
     }
 
     fn availability(&self, engine: EngineId) -> Availability {
-        let in_flight_max = self.session.worker.config.max_in_flight_per_engine;
-        self.routes.availability(self.key.class, engine, self.affinity_key, in_flight_max)
+        self.routes.availability(self.key.class, engine, self.affinity_key)
     }
 
-    /// The engine that gets the request after the last one has failed it; `None` when there is none
-    /// or it must not. Pays for the retry and counts it.
-    fn next(&mut self, retry: Retry) -> Option<EngineId> {
-        let engine = self.candidate()?;
+    /// Where the request goes after the last engine has failed it; `None` when it goes nowhere.
+    /// Pays for the retry and counts it.
+    fn next(&mut self, retry: Retry) -> Option<Next> {
+        let next = self.candidate()?;
         // The answer at hand is as good as that of an engine which is ejected.
         let has_answer = matches!(retry, Retry::EngineError | Retry::Busy);
-        if has_answer && self.availability(engine) == Availability::Out {
+        if has_answer && matches!(next, Next::Engine(engine) if self.availability(engine) == Availability::Out) {
             return None;
         }
         let can = match retry {
@@ -272,25 +305,34 @@ impl<S: Stream> Exchange<'_, '_, S> {
             _ if self.is_test && self.tried.len() == 1 => self.resend.is_free(retry),
             _ => self.resend.is_paid(retry),
         };
-        can.then_some(engine)
+        can.then_some(next)
     }
 
-    fn candidate(&self) -> Option<EngineId> {
-        if self.deaths >= DEATHS_MAX || self.tried.len() >= self.session.worker.config.max_attempts {
+    fn candidate(&self) -> Option<Next> {
+        if self.faults.is_poison() || self.tried.len() >= self.session.worker.config.max_attempts {
             return None;
         }
         match self.pick() {
-            Pick::Engine(engine) => Some(engine),
-            Pick::Full | Pick::None => None,
+            Pick::Engine(engine) => Some(Next::Engine(engine)),
+            Pick::Full => self.first_full().map(Next::Full),
+            Pick::None => None,
         }
     }
 
-    /// Judges the engine by the head of its answer. Returns the engine that is to answer instead.
-    fn next_after(&mut self, flight: &InFlight<S>, answer: &Answer<S>) -> Option<EngineId> {
+    /// The first full engine of the key that has not had the request, if there is a queue.
+    fn first_full(&self) -> Option<EngineId> {
+        let is_left = |engine: &EngineId| !self.tried.contains(engine) && self.availability(*engine) == Availability::Full;
+        let is_on = self.session.worker.plane.admission.is_on();
+        full_rank(&self.route().candidates, slot_of(self.affinity_key)).into_iter().find(|engine| is_on && is_left(engine))
+    }
+
+    /// Judges the engine by the head of its answer. Returns where the request goes instead.
+    fn next_after(&mut self, flight: &InFlight<S>, answer: &Answer<S>) -> Option<Next> {
         let response = answer.head.response;
         if let (true, Some(&engine)) = (self.key.is_demand, self.tried.last()) {
             self.routes.note_answer(self.key.class, engine, &self.session.worker.timers, answer.sent_at, &response);
         }
+        flight.has_begun();
         let (evidence, retry) = match response.status {
             429 => (Evidence::Busy, Retry::Busy),
             503 if response.retry_after.is_some() => (Evidence::Busy, Retry::Busy),
@@ -298,7 +340,8 @@ impl<S: Stream> Exchange<'_, '_, S> {
             404 if self.is_missing_model() => (Evidence::ModelMissing, Retry::EngineError),
             status => {
                 if status < 400 {
-                    self.confirm();
+                    let now = self.session.worker.timers.coarse();
+                    self.faults.confirm(|engine, evidence| self.routes.engine(engine).judged.take(evidence, now, false));
                 }
                 return None;
             }
@@ -319,29 +362,9 @@ impl<S: Stream> Exchange<'_, '_, S> {
         self.request.method == Method::Post && route::is_missing_model(&decoded_path(target))
     }
 
-    /// Counts a failure against its engine. The second failure of a request is the likelier its
-    /// own, so the first is taken back.
     fn note(&mut self, flight: &InFlight<S>, evidence: Evidence) {
-        flight.engine.counters.failed(evidence);
-        if matches!(evidence, Evidence::Refused | Evidence::Unreachable) {
-            // No request can be the reason for that.
-            return flight.ended(evidence);
-        }
-        let now = self.session.worker.timers.coarse();
-        match self.faults[..] {
-            [] => flight.ended(evidence),
-            [(first, before)] => self.routes.engine(first).judged.take_back(before, now),
-            _ => {}
-        }
-        self.faults.extend(self.tried.last().map(|&engine| (engine, evidence)));
-    }
-
-    /// The request is served, so the engines that failed it were at fault.
-    fn confirm(&self) {
-        let now = self.session.worker.timers.coarse();
-        if self.faults.len() > 1 {
-            self.faults.iter().for_each(|&(engine, evidence)| self.routes.engine(engine).judged.take(evidence, now, false));
-        }
+        let (now, engine) = (self.session.worker.timers.coarse(), self.tried.last().copied());
+        self.faults.note(flight, engine, evidence, |first, before| self.routes.engine(first).judged.take_back(before, now));
     }
 
     /// Ends an answer of which the client gets nothing. A whole one leaves its connection usable.
@@ -358,7 +381,7 @@ impl<S: Stream> Exchange<'_, '_, S> {
     /// The answer to a request whose last attempt failed and that goes to no other engine.
     fn problem(&self, failure: Failure, engine: &str) -> ErrorReply {
         match failure {
-            _ if self.deaths >= DEATHS_MAX => ErrorReply::poison(self.deaths),
+            _ if self.faults.is_poison() => ErrorReply::poison(DEATHS_MAX),
             Failure::Late => ErrorReply::ttft_timeout(engine),
             Failure::Unanswered(Unanswered::Malformed(error)) => ErrorReply::bad_response(engine, error),
             _ if self.key.holder.is_some() => ErrorReply::holder_unavailable(engine),

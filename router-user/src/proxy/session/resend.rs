@@ -7,8 +7,8 @@ use crate::model::ClassId;
 use crate::policy::budget::expected_work;
 use crate::proxy::http1::request::Request;
 use crate::proxy::stats::Retry;
-use crate::proxy::upstream::WorkerRoutes;
 use crate::proxy::worker::Worker;
+use crate::proxy::worker_routes::WorkerRoutes;
 
 /// What one request earns, and what it costs to send it again.
 pub(super) struct Resend<'a, S: Stream> {

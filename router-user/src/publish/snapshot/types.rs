@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ClassId, ClusterId, Curve, EngineId, Fleet, Ineligible, Profile, Tags};
+use crate::model::{Class, ClassId, ClusterId, Curve, EngineId, Fleet, Ineligible, Profile, Tags};
 
 /// Version of the JSON form that is written: 3 has failover weights and target clusters. A data
 /// plane refuses a snapshot of a version it does not know and keeps the one it has.
@@ -91,6 +91,9 @@ pub struct ClassEntry {
     pub model: String,
     pub output_tokens: f64,
     pub priority: u8,
+    /// TTFT that clients accept, in ms.
+    #[serde(default = "ttft_budget_unsaid_ms")]
+    pub ttft_budget_ms: f64,
     #[serde(default, skip_serializing_if = "Tags::is_empty")]
     pub require: Tags,
 }
@@ -197,6 +200,7 @@ impl Snapshot {
                     model: c.model.clone(),
                     output_tokens: c.output_tokens,
                     priority: c.priority,
+                    ttft_budget_ms: c.ttft_budget_ms,
                     require: c.require.clone(),
                 })
                 .collect(),
@@ -205,6 +209,11 @@ impl Snapshot {
             target_clusters: Vec::new(),
         }
     }
+}
+
+/// Where the publisher does not say it: the default of the configuration.
+fn ttft_budget_unsaid_ms() -> f64 {
+    Class::default().ttft_budget_ms
 }
 
 fn at_capacity(profile: &Profile, curve: impl Fn(&Profile) -> &Curve) -> f64 {

@@ -9,6 +9,7 @@ mod guardrails;
 mod http;
 mod listening;
 mod payloads;
+mod queueing;
 mod retries;
 mod routing;
 mod shedding;

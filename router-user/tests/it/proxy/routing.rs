@@ -152,7 +152,11 @@ fn a_full_engine_hands_over_and_all_full_is_said(#[values(IoChoice::Uring, IoCho
     let slow = std::sync::Arc::new(slow);
     let (a, b) = (slow.clone(), slow);
     let engines = [Engine::start(move |s, r| a(s, r)), Engine::start(move |s, r| b(s, r))];
-    let world = World::with(io, ProxyConfig { max_in_flight_per_engine: 1, ..Default::default() }, &[&engines[0], &engines[1]]);
+    let world = World::with(
+        io,
+        ProxyConfig { max_in_flight_per_engine: 1, max_waiting: 0, ..Default::default() },
+        &[&engines[0], &engines[1]],
+    );
     let mut clients = [world.client(), world.client()];
     for (n, client) in clients.iter_mut().enumerate() {
         // One session, so the second request has the same first choice.

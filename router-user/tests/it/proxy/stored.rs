@@ -301,7 +301,7 @@ fn a_full_engine_is_named_and_no_other_is_asked(#[values(IoChoice::Uring, IoChoi
     });
     let (a, b) = (Arc::clone(&slow), slow);
     let engines = [Engine::start(move |s, r| a(s, r)), Engine::start(move |s, r| b(s, r))];
-    let config = ProxyConfig { max_in_flight_per_engine: 1, ..Default::default() };
+    let config = ProxyConfig { max_in_flight_per_engine: 1, max_waiting: 0, ..Default::default() };
     let world = World::of(io, config, listed(&engines));
     let (id, home) = respond(&mut world.client(), "");
     let mut busy = world.client();

@@ -375,7 +375,14 @@ pub(crate) fn snapshot(engines: &[Listed]) -> Snapshot {
 }
 
 pub(crate) fn class(name: &str, model: &str, require: &[(&str, &str)]) -> ClassEntry {
-    ClassEntry { name: name.to_owned(), model: model.to_owned(), output_tokens: 10.0, priority: 0, require: tags(require) }
+    ClassEntry {
+        name: name.to_owned(),
+        model: model.to_owned(),
+        output_tokens: 10.0,
+        priority: 0,
+        ttft_budget_ms: 10_000.0,
+        require: tags(require),
+    }
 }
 
 /// A route of the only cluster; `weights` are by engine.
