@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::view::{
     EnginesView, ExplainQuery, ExplainView, RollbackRequest, RollbackView, SnapshotsView, StatusView, UnpinRequest, WeightsView,
 };
-use crate::control::PinRequest;
+use crate::control::{OrderReply, OrderRequest, PinRequest};
 
 /// The answers are made from memory; longer means that the process hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,6 +72,11 @@ impl AdminClient {
     /// Returns how many pins were taken back.
     pub async fn unpin(&self, unpin: &UnpinRequest) -> Result<usize, ClientError> {
         self.ask(Method::DELETE, "pins", Some(unpin)).await
+    }
+
+    /// Gives an order about an engine.
+    pub async fn order(&self, order: &OrderRequest) -> Result<OrderReply, ClientError> {
+        self.ask(Method::POST, "orders", Some(order)).await
     }
 
     async fn ask<T: DeserializeOwned>(

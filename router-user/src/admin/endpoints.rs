@@ -54,6 +54,10 @@ endpoints! {
         "200; 400 refused, with the reason; 409 no control plane here";
     Socket DELETE "/v1/pins" "`{\"cluster\": \"a\", \"class\": \"chat\"}`, each may be left out" "how many pins were taken back"
         "200; 400 refused, with the reason; 409 no control plane here";
+    Socket POST "/v1/orders"
+        "`{\"engine\": \"e1\", \"order\": \"drain\", \"ttl_ms\": 600000, \"reason\": \"new driver\", \"by\": \"alice\", \"force\": false}`; `order` is `drain`, `undrain`, `eject` or `restore`; all from `ttl_ms` on may be left out"
+        "`{\"generation\": \"1.7\", \"shortage\": null}`: the generation that tells data planes, null if the next plan does; what is left without capacity"
+        "200; 400 refused, with the reason; 409 no control plane here";
     Socket POST "/v1/rollback" "`{\"generation\": \"1.3\", \"ttl_ms\": 60000}`, the second may be left out"
         "`{\"generation\": \"1.7\"}`: the new generation" "200; 400 refused, with the reason; 409 no control plane here";
     Controller GET "/v1/snapshot" "none; `?after=N` waits for a newer one than generation N, as one number"

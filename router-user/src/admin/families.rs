@@ -31,6 +31,8 @@ families! {
         "Load that the plan allows an engine, in requests of the kind that its profile was measured with.";
     PLAN_LOAD: Gauge "ilb_plan_engine_load_requests_per_second" ["engine"]
         "Load that the plan gives an engine, in requests of the kind that its profile was measured with.";
+    PLAN_ORDER: Gauge "ilb_plan_engine_order" ["engine", "order"]
+        "1 for each engine that an operator has drained or ejected; the label says which.";
     PLAN_WEIGHT: Gauge "ilb_plan_weight_ratio" ["cluster", "class", "engine"]
         "Share of the requests of a class in a cluster that the plan sends to an engine.";
     PLAN_SHED: Gauge "ilb_plan_shed_ratio" ["cluster", "class"]

@@ -70,6 +70,12 @@ answers! {
         "control.engines[].present.capacity_rps" "requests/s" "load that it may be given, in requests of its profile";
         "control.engines[].present.load_rps" "requests/s" "its load under the weights, in the same requests";
         "control.engines[].present.latency_ms" "ms" "expected mean time of a request in it at that load";
+        "control.engines[].order" "object" "an operator's last order about it; null where there is none";
+        "control.engines[].order.kind" "text" "`drain`, `eject` or `restore`";
+        "control.engines[].order.by" "text" "who gave it";
+        "control.engines[].order.reason" "text" "why; left out where none was given";
+        "control.engines[].order.since_unix_ms" "ms" "when it was given, since the Unix epoch";
+        "control.engines[].order.until_unix_ms" "ms" "when it expires, since the Unix epoch; left out where it does not";
         "control.trial" "text" "the trial that a new plan is on in the canary's cluster";
         "control.anomalies" "list" "measurements that are late, impossible or contradictory";
         "control.anomalies[].subject" "text" "whose measurement, such as `engine e2`";
@@ -114,6 +120,12 @@ answers! {
         "[].signals.e2e" "object" "`sum_s` and `count` of times from arrival to the end";
         "[].signals_at_s" "s" "when they were read, since the control plane's start";
         "[].signals_error" "text" "why the last scrape failed";
+        "[].order" "object" "an operator's last order about it; null where there is none";
+        "[].order.kind" "text" "`drain`, `eject` or `restore`";
+        "[].order.by" "text" "who gave it";
+        "[].order.reason" "text" "why; left out where none was given";
+        "[].order.since_unix_ms" "ms" "when it was given, since the Unix epoch";
+        "[].order.until_unix_ms" "ms" "when it expires, since the Unix epoch; left out where it does not";
         "[].live" "object" "what this process's data plane sees of it since its start; null without one";
         "[].live.in_flight" "requests" "requests that wait for it or are being answered";
         "[].live.picks" "requests" "requests that were sent to it";
@@ -122,7 +134,7 @@ answers! {
         "[].live.itl_ms" "ms" "mean time between two events of a stream";
         "[].live.latency_ms" "ms" "mean time from the request to the end of its answer";
         "[].live.available" "boolean" "false while its failures keep requests from it";
-        "[].live.state" "text" "judgement: `healthy`, `ejected`, `half_open` (a request tests it) or `ramp` (its share grows back)";
+        "[].live.state" "text" "judgement: `healthy`, `ejected`, `half_open` (a request tests it) or `ramp` (its share grows back); by an operator `drained` or `ejected_by_operator`";
         "[].live.multiplier" "share" "factor on its share of requests, 0 to 1";
         "[].live.reason" "text" "how the last request that counted failed, such as `server_error`; null while it has its whole share";
         "[].live.ttft_ms_sum" "ms" "sum behind `ttft_ms`";

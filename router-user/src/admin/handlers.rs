@@ -16,10 +16,10 @@ use crate::admin::view::{
     StatusView, UnpinRequest, WeightView, WeightsView,
 };
 use crate::clock::unix_ms;
-use crate::control::{Command, CommandError, ControlStatus, Explained, PinRequest, time_left};
+use crate::control::{Command, CommandError, ControlStatus, EngineHealth, Explained, OrderRequest, PinRequest, time_left};
 use crate::model::Fleet;
 use crate::plan::Route;
-use crate::plan::explain::weights::explain_routes;
+use crate::plan::explain::weights::{WeightReason, explain_routes};
 use crate::publish::snapshot::{EngineEntry, Snapshot};
 use crate::publish::store::{DirStore, StoreError};
 use crate::publish::{Generation, history, snapshot};
@@ -63,6 +63,7 @@ pub(super) async fn engines(State(state): State<AdminState>) -> Json<EnginesView
             signals: health.and_then(|e| e.signals.clone()),
             signals_at_s: health.and_then(|e| e.signals_at_s),
             signals_error: health.and_then(|e| e.signals_error.clone()),
+            order: entry.order.clone(),
             live: live.remove(&entry.name),
         }
     };
@@ -115,10 +116,14 @@ pub(super) async fn explain(State(state): State<AdminState>, Json(query): Json<E
         return (StatusCode::SERVICE_UNAVAILABLE, "no plan yet").into_response();
     };
     let config = Arc::clone(&controller.config);
+    let engines = controller.status.borrow().engines.clone();
     // Off the runtime's thread: it takes tens of milliseconds for a large fleet.
     let answer = tokio::task::spawn_blocking(move || explanation(&config.fleet, &explained, &query)).await;
     match answer.expect("explaining a plan does not panic") {
-        Ok(view) => Json(view).into_response(),
+        Ok(mut view) => {
+            name_orders(&mut view, &engines);
+            Json(view).into_response()
+        }
         Err(message) => (StatusCode::BAD_REQUEST, message).into_response(),
     }
 }
@@ -140,6 +145,16 @@ fn explanation(fleet: &Fleet, explained: &Explained, query: &ExplainQuery) -> Re
     }
     let explanation = explain_routes(fleet, &explained.inputs, &explained.plan, is_wanted).only(None, None, engine.as_deref());
     Ok(ExplainView { generation: explained.generation, explanation })
+}
+
+/// Names the operator's order where it is the reason for which an engine was not ready.
+fn name_orders(view: &mut ExplainView, engines: &[EngineHealth]) {
+    for row in view.explanation.routes.iter_mut().flat_map(|route| &mut route.engines) {
+        let order = engines.iter().find(|of| of.engine == row.engine).and_then(|of| of.order.as_ref());
+        if let Some(order) = order.filter(|order| order.kind.withdraws() && row.reason == WeightReason::NotReady) {
+            row.reason = WeightReason::Withdrawn { order: order.to_string() };
+        }
+    }
 }
 
 pub(super) async fn pin(State(state): State<AdminState>, pin: Result<Json<PinRequest>, JsonRejection>) -> Response {
@@ -165,6 +180,14 @@ pub(super) async fn unpin(
     Json(UnpinRequest { cluster, class }): Json<UnpinRequest>,
 ) -> Response {
     command(&state, |done| Command::Unpin { cluster, class, done }).await
+}
+
+pub(super) async fn order(State(state): State<AdminState>, order: Result<Json<OrderRequest>, JsonRejection>) -> Response {
+    let order = match order {
+        Ok(Json(order)) => order,
+        Err(rejection) => return (StatusCode::BAD_REQUEST, last_cause(&rejection)).into_response(),
+    };
+    command(&state, |done| Command::Order(order, done)).await
 }
 
 pub(super) async fn snapshots(State(state): State<AdminState>) -> Response {

@@ -49,6 +49,11 @@ fn plan(out: &mut Exposition, snapshot: &Snapshot) {
     snapshot.engines.iter().for_each(|engine| capacity.add(&[&engine.name], engine.capacity_rps));
     let mut load = out.family(&f::PLAN_LOAD);
     snapshot.engines.iter().for_each(|engine| load.add(&[&engine.name], engine.load_rps));
+    let mut orders = out.family(&f::PLAN_ORDER);
+    for engine in &snapshot.engines {
+        let withdrawing = engine.order.iter().filter(|order| order.kind.withdraws());
+        withdrawing.for_each(|order| orders.add(&[&engine.name, order.kind.name()], 1.0));
+    }
 }
 
 fn weights(out: &mut Exposition, snapshot: &Snapshot) {
@@ -166,7 +171,8 @@ fn engine_traffic(out: &mut Exposition, engines: &[EngineStats]) {
     }
     let mut penalty = out.family(&f::ENGINE_PENALTY);
     for engine in engines {
-        let reason = engine.reason.map_or("none", Evidence::name);
+        let by_none = if engine.state.is_by_operator() { "operator" } else { "none" };
+        let reason = engine.reason.map_or(by_none, Evidence::name);
         penalty.add(&[&engine.engine, reason], 1.0 - engine.multiplier);
     }
     let mut failures = out.family(&f::ENGINE_FAILURES);

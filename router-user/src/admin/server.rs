@@ -63,6 +63,7 @@ fn socket_routes(state: AdminState) -> Router {
         .route("/v1/snapshots", get(handlers::snapshots))
         .route("/v1/pins", post(handlers::pin))
         .route("/v1/pins", delete(handlers::unpin))
+        .route("/v1/orders", post(handlers::order))
         .route("/v1/rollback", post(handlers::rollback))
         .with_state(state)
 }

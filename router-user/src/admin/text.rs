@@ -9,6 +9,7 @@ use crate::control::{Anomaly, ControlStatus, Freshness};
 use crate::policy::outlier::Evidence;
 use crate::probe::EngineSignals;
 use crate::publish::history::Move;
+use crate::publish::snapshot::OrderKind;
 
 use CellAlignment::{Left, Right};
 
@@ -80,6 +81,11 @@ fn write_control(f: &mut fmt::Formatter<'_>, control: &ControlStatus) -> fmt::Re
     for engine in control.engines.iter().filter(|e| !e.ready) {
         writeln!(f, "          engine {} does not answer its health probe", engine.engine)?;
     }
+    for engine in &control.engines {
+        if let Some(order) = engine.order.as_ref().filter(|order| order.kind.withdraws()) {
+            writeln!(f, "          engine {} {order}", engine.engine)?;
+        }
+    }
     for loss in control.regions.iter().filter(|loss| loss.shortfall_rps > 0.0) {
         writeln!(f, "          {loss}")?;
     }
@@ -146,7 +152,9 @@ impl fmt::Display for EnginesView {
         for engine in &self.0 {
             table.add_row(engine_row(engine));
         }
-        writeln!(f, "{}", table.trim_fmt())
+        writeln!(f, "{}", table.trim_fmt())?;
+        let orders = self.0.iter().filter_map(|engine| Some((&engine.engine, engine.order.as_ref()?)));
+        orders.into_iter().try_for_each(|(engine, order)| writeln!(f, "{engine} {order}"))
     }
 }
 
@@ -154,7 +162,10 @@ fn engine_row(engine: &EngineView) -> [String; 17] {
     let live = engine.live.as_ref();
     let reported = |read: fn(&EngineSignals) -> Option<f64>| engine.signals.as_ref().and_then(read);
     let reduced = live.filter(|live| live.multiplier < 1.0);
+    let ordered = engine.order.as_ref().map(|order| order.kind);
     let ready = match (engine.ready, reduced, live) {
+        _ if ordered == Some(OrderKind::Drain) => "drained".to_owned(),
+        _ if ordered == Some(OrderKind::Eject) => "ejected, operator".to_owned(),
         (Some(false), ..) => "no".to_owned(),
         (_, Some(live), _) => {
             let reason = live.reason.map_or("none", Evidence::name);

@@ -10,7 +10,7 @@ use crate::policy::outlier::{EngineState, Evidence};
 use crate::probe::EngineSignals;
 use crate::publish::Generation;
 use crate::publish::history::Moves;
-use crate::publish::snapshot::Status;
+use crate::publish::snapshot::{EngineOrder, Status};
 
 /// `ilb status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -111,6 +111,9 @@ pub struct EngineView {
     pub signals_at_s: Option<f64>,
     /// Why the last attempt to ask the engine failed.
     pub signals_error: Option<String>,
+    /// An operator's last word on it.
+    #[serde(default)]
+    pub order: Option<EngineOrder>,
     /// Seen by this process's data plane; `None` without one.
     pub live: Option<LiveEngine>,
 }

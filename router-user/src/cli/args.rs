@@ -72,8 +72,9 @@ pub(crate) enum Command {
     /// Show the state of a running ilb: roles, generation and age of its snapshot, outcomes of
     /// requests.
     Status(Ask),
-    /// Show the engines a running ilb knows, with their planned and live load.
-    Engines(Ask),
+    /// Show the engines a running ilb knows, with their planned and live load, or order something
+    /// about one.
+    Engines(Engines),
     /// Show the active weights, or set them by hand.
     Weights(Weights),
     /// Show the snapshots that a running ilb keeps: age, quality, reason, and the weights that each
@@ -217,6 +218,72 @@ pub(crate) enum WeightsCommand {
         #[command(flatten)]
         socket: Socket,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Engines {
+    #[command(subcommand)]
+    pub(crate) command: Option<EnginesCommand>,
+    #[command(flatten)]
+    pub(crate) ask: Ask,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EnginesCommand {
+    /// Send an engine no new requests while another one can take them; what it works on and holds
+    /// stays reachable.
+    ///
+    /// Example: ilb engines drain e1 --ttl 30m --reason "new driver"
+    Drain(Withdraw),
+    /// End a drain; the engine's share grows back.
+    Undrain(Readmit),
+    /// Send an engine no requests at all from now on, whatever its health says; streams that run go
+    /// on.
+    ///
+    /// Not even the last engine of a class is excepted.
+    Eject(Withdraw),
+    /// End an eject, and let data planes forget what they hold against the engine; its share grows
+    /// back.
+    Restore(Readmit),
+}
+
+/// Arguments of an order that withdraws an engine.
+#[derive(Debug, Args)]
+pub(crate) struct Withdraw {
+    /// Name of the engine.
+    pub(crate) engine: String,
+    /// Time until the order expires, such as 90s, 10m or 2h; without it, it lasts until it is taken
+    /// back.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// Do it also if demand is left without capacity.
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) note: Note,
+}
+
+/// Arguments of an order that takes another one back.
+#[derive(Debug, Args)]
+pub(crate) struct Readmit {
+    /// Name of the engine.
+    pub(crate) engine: String,
+    #[command(flatten)]
+    pub(crate) note: Note,
+}
+
+/// What is kept beside an order.
+#[derive(Debug, Args)]
+pub(crate) struct Note {
+    /// Why, for others who look at the engines.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Who orders it.
+    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true, default_value = "unknown")]
+    pub(crate) by: String,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
 }
 
 #[derive(Debug, Subcommand)]

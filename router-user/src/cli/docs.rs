@@ -163,7 +163,8 @@ fn name(argument: &Arg) -> String {
 
 fn default(argument: &Arg) -> String {
     let values: Vec<String> = argument.get_default_values().iter().map(|v| format!("`{}`", v.to_string_lossy())).collect();
-    let variable = argument.get_env().map(|name| format!("`${}`, else that of admin.socket", name.to_string_lossy()));
+    let hidden = || if argument.is_hide_default_value_set() { "that of admin.socket".to_owned() } else { values.join(" ") };
+    let variable = argument.get_env().map(|name| format!("`${}`, else {}", name.to_string_lossy(), hidden()));
     match variable {
         Some(variable) => variable,
         None if argument.is_required_set() => "required".to_owned(),

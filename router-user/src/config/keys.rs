@@ -560,7 +560,7 @@ pub(super) mod store {
         "dir",
         Text("a path"),
         Derived("`snapshots` in the state folder (see Folders)"),
-        "Folder of snapshots and pins. At most one controller uses a folder.",
+        "Folder of snapshots, pins and orders about engines. At most one controller uses a folder.",
     );
     pub(crate) const URL: Key = Key::new(
         "url",

@@ -8,6 +8,7 @@
 mod canary;
 pub(crate) mod controller;
 mod cycle;
+mod engine_orders;
 pub(crate) mod engines;
 pub mod estimate;
 pub(crate) mod leadership;
@@ -21,6 +22,7 @@ pub use controller::handle::ControllerHandle;
 pub use controller::status::{ControlStatus, Explained};
 pub use controller::task::Controller;
 pub use cycle::{Conclusion, CycleError, Planning, completed, conclude, failover_weights, restated};
+pub use engine_orders::{OrderError, OrderReply, OrderRequest, OrderVerb};
 pub use engines::anomaly::Anomaly;
 pub use engines::health::{Answer, Probe, Verdict};
 pub use estimate::demand::{DemandEstimate, Freshness, ReportError};

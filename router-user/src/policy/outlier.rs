@@ -136,6 +136,17 @@ pub enum EngineState {
     HalfOpen,
     /// Its share grows back.
     Ramp,
+    /// An operator has drained it: it gets requests only when no other engine is left.
+    Drained,
+    /// An operator has ejected it: it gets no requests.
+    EjectedByOperator,
+}
+
+impl EngineState {
+    /// Whether an operator keeps requests from the engine, whatever it does.
+    pub fn is_by_operator(self) -> bool {
+        matches!(self, Self::Drained | Self::EjectedByOperator)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -151,6 +162,8 @@ enum Phase {
     Ramp {
         since: Millis,
     },
+    /// As an operator says.
+    Ordered(EngineState),
 }
 
 /// What a data plane thinks of one engine.
@@ -189,7 +202,7 @@ impl Judgement {
                 self.suspicion = (self.suspicion + evidence.step()).min(2.0 * EJECT_AT);
                 self.eject(now, 2 * self.out_ms);
             }
-            Phase::Ejected { .. } | Phase::HalfOpen { .. } => {}
+            Phase::Ejected { .. } | Phase::HalfOpen { .. } | Phase::Ordered(_) => {}
             Phase::Healthy | Phase::Ramp { .. } => {
                 let failed = f64::from(u8::from(!is_served));
                 self.failing_frac += FAILING_GAIN * (failed - self.failing_frac);
@@ -223,11 +236,28 @@ impl Judgement {
         self.settle(now);
         let until = now + for_ms.min(REST_MAX_MS);
         match self.phase {
+            Phase::Ordered(_) => {}
             Phase::Ejected { until: other } if other >= until => {}
             _ => {
                 self.reason = Some(Evidence::Busy);
                 self.phase = Phase::Ejected { until };
             }
+        }
+    }
+
+    /// An operator keeps requests from the engine: whatever happens there tells nothing until
+    /// [`Self::readmit`].
+    pub fn order(&mut self, state: EngineState) {
+        *self = Self { phase: Phase::Ordered(state), ..Self::default() };
+    }
+
+    /// An operator says that the engine is well, or keeps requests from it no more. If it has none
+    /// of its share, that grows back; else what is left of it becomes the whole.
+    pub fn readmit(&mut self, now: Millis) {
+        let is_out = self.multiplier(now) == 0.0;
+        *self = Self { phase: self.phase, ..Self::default() };
+        if is_out {
+            self.begin_ramp(now);
         }
     }
 
@@ -251,14 +281,14 @@ impl Judgement {
     pub fn test_due(&self) -> Option<Millis> {
         match self.phase {
             Phase::Ejected { until } | Phase::HalfOpen { until } => Some(until),
-            Phase::Healthy | Phase::Ramp { .. } => None,
+            Phase::Healthy | Phase::Ramp { .. } | Phase::Ordered(_) => None,
         }
     }
 
     /// Factor on the engine's share of requests, 0 to 1.
     pub fn multiplier(&self, now: Millis) -> f64 {
         let ramp = match self.phase {
-            Phase::Ejected { .. } | Phase::HalfOpen { .. } => return 0.0,
+            Phase::Ejected { .. } | Phase::HalfOpen { .. } | Phase::Ordered(_) => return 0.0,
             Phase::Healthy => 1.0,
             Phase::Ramp { since } => {
                 let passed = now.saturating_sub(since) as f64 / RAMP_MS as f64;
@@ -276,6 +306,7 @@ impl Judgement {
             Phase::HalfOpen { .. } => EngineState::HalfOpen,
             Phase::Ramp { since } if now.saturating_sub(since) < RAMP_MS => EngineState::Ramp,
             Phase::Ramp { .. } => EngineState::Healthy,
+            Phase::Ordered(state) => state,
         }
     }
 

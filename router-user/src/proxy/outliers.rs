@@ -15,8 +15,8 @@ use crate::policy::admission::Ejection;
 use crate::policy::outlier::{EngineState, Evidence, Judgement};
 use crate::policy::pick::{WHOLE_SHARE, fixed_share, keeps};
 use crate::policy::silence;
-use crate::publish::routes::Routes;
 use crate::publish::slots::engine_key;
+use crate::publish::snapshot::{EngineEntry, EngineOrder, OrderKind};
 
 /// Time between two looks at the engines that are not well, in ms: a step of a ramp is 1 % then.
 const LOOK_MS: Millis = 100;
@@ -48,6 +48,9 @@ pub(super) struct Judged {
     /// the bits of a running mean. Workers may overwrite each other's samples.
     paces: [AtomicU32; 2],
     signals: Arc<Signals>,
+    /// When the operator's order was given that was obeyed last, in ms since the Unix epoch; 0 for
+    /// none.
+    obeyed: AtomicU64,
 }
 
 /// What all engines of a data plane have in common.
@@ -82,6 +85,7 @@ impl Judged {
             suspicions: Mutex::default(),
             paces: [AtomicU32::new(1.0_f32.to_bits()), AtomicU32::new(1.0_f32.to_bits())],
             signals: Arc::clone(signals),
+            obeyed: AtomicU64::new(0),
         }
     }
 
@@ -182,6 +186,21 @@ impl Judged {
         self.change(now, Judgement::test_lapsed);
     }
 
+    /// Obeys an operator's last order, or the absence of one.
+    fn obey(&self, order: Option<&EngineOrder>, now: Millis) {
+        let since = order.map_or(0, |order| order.since_unix_ms);
+        if self.obeyed.swap(since, Ordering::Relaxed) == since {
+            return;
+        }
+        self.change(now, |judgement| match order.map(|order| order.kind) {
+            Some(OrderKind::Drain) => judgement.order(EngineState::Drained),
+            Some(OrderKind::Eject) => judgement.order(EngineState::EjectedByOperator),
+            Some(OrderKind::Restore) => judgement.readmit(now),
+            None if judgement.state(now).is_by_operator() => judgement.readmit(now),
+            None => {}
+        });
+    }
+
     pub(super) fn view(&self, now: Millis) -> View {
         let judgement = self.judgement.lock();
         View { state: judgement.state(now), multiplier: judgement.multiplier(now), reason: judgement.reason(now) }
@@ -254,10 +273,11 @@ impl Outliers {
         }
     }
 
-    /// Forgets engines that are not in `routes`.
-    pub(super) fn prune(&self, routes: &Routes) {
-        let known = &routes.snapshot.engines;
-        self.engines.lock().retain(|name, _| known.iter().any(|engine| engine.name == *name));
+    /// Takes the engines of a snapshot that comes in use, with operators' orders; forgets all
+    /// others.
+    pub(super) fn adopt(&self, known: &[EngineEntry], address: impl Fn(&EngineEntry) -> SocketAddr, now: Millis) {
+        self.engines.lock().retain(|name, _| known.iter().any(|entry| entry.name == *name));
+        known.iter().for_each(|entry| self.engine(&entry.name, address(entry)).obey(entry.order.as_ref(), now));
     }
 
     /// Grows with every ejection and every return.

@@ -73,6 +73,7 @@ impl DataPlane {
 
     /// Puts new routes in use. Requests that have begun keep the routes they began with.
     pub fn apply(&self, routes: Routes) {
+        self.outliers.adopt(&routes.snapshot.engines, |entry| self.address(&entry.name, entry.address), self.now());
         self.routes.store(Some(Arc::new(routes)));
     }
 

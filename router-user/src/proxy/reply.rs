@@ -184,6 +184,16 @@ impl ErrorReply {
         Self { message, code: "holder_unavailable", ..Self::engines_unavailable(1) }
     }
 
+    pub(super) fn holder_ejected(engine: &str) -> Self {
+        let message = format!("engine {engine:?}, which alone holds what the request builds on, is ejected by an operator");
+        Self { message, code: "holder_unavailable", ..Self::engines_unavailable(0) }
+    }
+
+    pub(super) fn engines_ejected(model: &str) -> Self {
+        let message = format!("an operator has ejected every engine of model {:?}", echo(model));
+        Self { message, ..Self::engines_unavailable(0) }
+    }
+
     pub(super) fn list_over_engines(path: &str, engines: usize) -> Self {
         let message = format!(
             "each of {engines} engines has a list of its own at {:?}; name one engine by x-ilb-class or x-ilb-require, or ask for \

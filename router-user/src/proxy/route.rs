@@ -223,7 +223,11 @@ fn tags(text: &str) -> Result<Vec<(&str, &str)>, ErrorReply> {
 
 /// The refusal of a class that no engine of the routes may serve.
 pub(super) fn no_eligible_engine(class: ClassId, routes: &Routes) -> ErrorReply {
+    let has_ejected = routes.classes[class.index()].eligible > 0;
     let class = &routes.snapshot.classes[class.index()];
+    if has_ejected {
+        return ErrorReply::engines_ejected(&class.model);
+    }
     let tags: Vec<String> = class.require.iter().map(|(key, value)| format!("{key}={value}")).collect();
     ErrorReply::no_eligible_engine(&tags.join(", "), None, &class.model)
 }

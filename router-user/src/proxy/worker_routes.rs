@@ -98,7 +98,6 @@ impl<S: Stream> WorkerRoutes<S> {
             })
             .collect();
         stats.prune(&routes);
-        plane.outliers.prune(&routes);
         Self { routes, engines, classes, plane: Arc::clone(plane) }
     }
 

@@ -116,13 +116,17 @@ fn wrong_usage_ends_with_2_and_no_running_ilb_with_1() {
         let (_, err) = check(&["weights", "set", "--cluster", "b", "--class", "chat", weight], 2);
         assert!(err.contains(wanted), "{weight}: {err}");
     }
+    let (_, err) = check(&["engines", "drain", "e1", "--ttl", "soon"], 2);
+    assert!(err.contains("--ttl") && err.contains("soon"), "{err}");
     let (_, err) = check(&["run", "-c", EXAMPLE], 2);
     assert!(err.contains("--cluster") && err.contains("a, b, c"), "{err}");
     assert!(check(&["proxy", "-c", EXAMPLE, "--cluster", "z"], 2).1.contains("unknown cluster \"z\""));
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("none.sock");
-    let (_, err) = check(&["status", "--socket", socket.to_str().expect("UTF-8")], 1);
-    assert!(err.contains("no running ilb answers"), "{err}");
+    for command in [&["status"][..], &["engines", "eject", "e1"]] {
+        let (_, err) = check(&[command, &["--socket", socket.to_str().expect("UTF-8")]].concat(), 1);
+        assert!(err.contains("no running ilb answers"), "{err}");
+    }
 }
 
 #[test]

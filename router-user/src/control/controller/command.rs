@@ -5,6 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
+use crate::control::engine_orders::{HeldOrder, OrderError, OrderReply, OrderRequest};
 use crate::control::estimate::state::MeasureError;
 use crate::control::pins::{PinError, PinRequest};
 use crate::protocol::DemandReport;
@@ -25,6 +26,8 @@ pub enum Command {
         class: Option<String>,
         done: oneshot::Sender<Result<usize, CommandError>>,
     },
+    /// Keeps an operator's order about an engine and tells data planes.
+    Order(OrderRequest, oneshot::Sender<Result<OrderReply, CommandError>>),
     /// Publishes an old generation's content under a new number, and pins its weights. Answers the
     /// new number.
     Rollback {
@@ -37,6 +40,14 @@ pub enum Command {
     Resign(oneshot::Sender<Result<(), CommandError>>),
 }
 
+/// An order about an engine under way.
+pub(super) struct PendingOrder {
+    pub(super) request: OrderRequest,
+    /// All orders with it.
+    pub(super) orders: Vec<HeldOrder>,
+    pub(super) done: oneshot::Sender<Result<OrderReply, CommandError>>,
+}
+
 /// Why a command was refused.
 #[derive(Debug, Error)]
 pub enum CommandError {
@@ -44,6 +55,8 @@ pub enum CommandError {
     Report(#[from] MeasureError),
     #[error(transparent)]
     Pin(#[from] PinError),
+    #[error(transparent)]
+    Order(#[from] OrderError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("this controller stands by: {0}; ask that one")]

@@ -4,10 +4,12 @@
 //! (planning, writing to a store, reading from one) runs beside it and returns as an event. So
 //! reports, probes, commands and questions about the status are answered while a plan is made.
 //!
-//! [`round`] goes from one plan to its publication; [`orders`] carries out what operators ask.
+//! [`round`] goes from one plan to its publication; [`orders`] and [`engine_orders`] carry out
+//! what operators ask.
 //! [`command`] and [`handle`] are the interface to the controller; [`status`] describes its state.
 
 pub(crate) mod command;
+mod engine_orders;
 pub(crate) mod handle;
 mod marks;
 mod orders;

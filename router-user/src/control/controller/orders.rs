@@ -1,5 +1,5 @@
-//! Operators' orders: pins, and a rollback to an old generation. Orders run one after the other,
-//! because each starts from the pins that the one before it left.
+//! Operators' commands: pins, and a rollback to an old generation; `engine_orders` has those about
+//! engines. They run one after the other, because each starts from what the one before it left.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::control::controller::command::{COMMANDS_WAITING_MOST, Command, Comman
 use crate::control::controller::task::{Controller, Event, Rollback, Then};
 use crate::control::pins::{self, HeldPin, PinRequest};
 use crate::publish::snapshot::{Route, Snapshot};
-use crate::publish::store::{StoreError, write_whole};
+use crate::publish::store::{Document, StoreError};
 use crate::publish::{Generation, build};
 
 impl Controller {
@@ -52,6 +52,7 @@ impl Controller {
                         Err(error) => _ = done.send(Err(error.into())),
                     }
                 }
+                Command::Order(request, done) => self.begin_order(request, done),
                 Command::Rollback { generation, ttl, done } => {
                     self.has_order = true;
                     let (archive, rollback) = (self.archive.clone(), Box::new(Rollback { generation, ttl, done }));
@@ -77,15 +78,8 @@ impl Controller {
         let json = pins::to_json(&pins, self.moment());
         let (publisher, file) = (Arc::clone(&self.publisher), self.pins.file().to_owned());
         self.work.spawn(async move {
-            let kept = publisher.lock().await.keep_pins(&json).await;
-            let outcome = match kept {
-                Ok(()) => tokio::task::spawn_blocking(move || write_whole(&file, &json)).await.unwrap_or_else(|error| {
-                    tracing::error!(%error, "writing the pins panicked");
-                    Ok(())
-                }),
-                Err(error) => Err(error),
-            };
-            Event::PinsKept(pins, then, outcome.map_err(CommandError::from))
+            let kept = publisher.lock().await.keep_document(Document::Pins, file, json).await;
+            Event::PinsKept(pins, then, kept.map_err(CommandError::from))
         });
     }
 
@@ -164,6 +158,7 @@ fn refuse(order: Command, error: CommandError) {
     match order {
         Command::Report(_, done) | Command::Pin(_, done) | Command::Resign(done) => _ = done.send(Err(error)),
         Command::Unpin { done, .. } => _ = done.send(Err(error)),
+        Command::Order(_, done) => _ = done.send(Err(error)),
         Command::Rollback { done, .. } => _ = done.send(Err(error)),
     }
 }

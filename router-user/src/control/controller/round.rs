@@ -1,6 +1,7 @@
 //! One round, in this order: a new leader takes over the last leader's state, a trial may end, a
 //! plan is made, published and explained. Each step begins here and returns as an event.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::control::canary::{Action, NextPlan};
@@ -8,7 +9,9 @@ use crate::control::controller::marks::{label, relabelled};
 use crate::control::controller::status::Explained;
 use crate::control::controller::task::{Controller, Event, Outcome, Publication};
 use crate::control::cycle::{CycleError, lost_regions};
+use crate::control::engine_orders;
 use crate::control::estimate::state::EnginePresent;
+use crate::control::leadership::publisher::Kept;
 use crate::control::pins;
 use crate::control::planner_thread::{PlanJob, Planned};
 use crate::model::Fleet;
@@ -57,12 +60,13 @@ impl Controller {
 
     /// A new leader takes over the last leader's state; another controller has nothing to take
     /// over.
-    pub(super) fn on_take_over(&mut self, outcome: Result<Option<Vec<u8>>, StoreError>) {
+    pub(super) fn on_take_over(&mut self, outcome: Result<Kept, StoreError>) {
         let is_new = self.status.standby_reason.is_some() || self.status.plans == 0;
         self.status.standby_reason = match outcome {
             Err(error) => Some(CycleError::TakeOver(error).to_string()),
-            Ok(pins) => {
+            Ok(Kept { pins, orders }) => {
                 pins.iter().for_each(|json| self.adopt_pins(json));
+                orders.iter().for_each(|json| self.adopt_orders(json));
                 self.candidacy.standby_reason()
             }
         };
@@ -91,18 +95,31 @@ impl Controller {
     fn adopt_pins(&mut self, json: &[u8]) {
         let moment = self.moment();
         match self.pins.adopt(json, &self.config.fleet, moment) {
-            Ok(()) => {
-                self.revision += 1;
-                let (file, json) = (self.pins.file().to_owned(), pins::to_json(self.pins.all(), moment));
-                self.work.spawn_blocking(move || {
-                    if let Err(error) = write_whole(&file, &json) {
-                        tracing::warn!(%error, "the last leader's pins are active, but not on this disk");
-                    }
-                    Event::Nothing
-                });
-            }
+            Ok(()) => self.keep_adopted(self.pins.file().to_owned(), pins::to_json(self.pins.all(), moment)),
             Err(error) => tracing::warn!(%error, "the last leader's pins are not active"),
         }
+    }
+
+    /// Takes over the orders about engines that another leader kept.
+    fn adopt_orders(&mut self, json: &[u8]) {
+        let moment = self.moment();
+        match self.engine_orders.adopt(json, &self.config.fleet, moment) {
+            Ok(()) => {
+                let json = engine_orders::to_json(self.engine_orders.all(), moment);
+                self.keep_adopted(self.engine_orders.file().to_owned(), json);
+            }
+            Err(error) => tracing::warn!(%error, "the last leader's orders about engines are not active"),
+        }
+    }
+
+    fn keep_adopted(&mut self, file: PathBuf, json: Vec<u8>) {
+        self.revision += 1;
+        self.work.spawn_blocking(move || {
+            if let Err(error) = write_whole(&file, &json) {
+                tracing::warn!(%error, file = %file.display(), "what the last leader kept is active, but not on this disk");
+            }
+            Event::Nothing
+        });
     }
 
     /// Publishes the outcome of a trial for all clusters. If it breaks a rule by now, the next plan
@@ -206,9 +223,11 @@ impl Controller {
     }
 
     /// Publishes the current weights with true marks, where an operator has set or freed weights
-    /// and they stay as they are.
+    /// and they stay as they are, or an order about an engine has changed or expired.
     fn relabel(&mut self, current: Option<&Snapshot>) {
-        let Some(content) = current.and_then(|current| relabelled(current, &self.by_hand)) else { return self.end_round(None) };
+        let orders = self.engine_orders.marks();
+        let relabelled = current.and_then(|current| relabelled(current, &self.by_hand, &orders.lock()));
+        let Some(content) = relabelled else { return self.end_round(None) };
         let publisher = Arc::clone(&self.publisher);
         self.work.spawn(async move { Event::Relabelled(publisher.lock().await.publish(content).await) });
     }

@@ -10,14 +10,16 @@ use crate::backoff::Backoff;
 use crate::clock::{Clock, unix_ms};
 use crate::config::Config;
 use crate::control::canary::Canary;
-use crate::control::controller::command::{Command, CommandError};
+use crate::control::controller::command::{Command, CommandError, PendingOrder};
 use crate::control::controller::handle::{ControllerHandle, record_seen};
 use crate::control::controller::status::{ControlStatus, Explained};
 use crate::control::cycle::CycleError;
+use crate::control::engine_orders::{EngineOrders, OrderReply, without_withdrawn};
 use crate::control::engines::anomaly::Anomaly;
 use crate::control::engines::health::{self, Probe, Verdict};
 use crate::control::estimate::state::{EnginePresent, Measured};
-use crate::control::leadership::publisher::{Archive, Candidacy, Change, Publisher};
+use crate::control::leadership::archive::Archive;
+use crate::control::leadership::publisher::{Candidacy, Change, Kept, Marks, Publisher};
 use crate::control::pins::{HeldPin, Moment, Pins};
 use crate::control::planner_thread::{PlanFn, Planned, PlannerThread};
 use crate::model::{ClassId, ClusterId};
@@ -43,8 +45,7 @@ pub(super) enum Event {
     HeartbeatSent,
     /// Another leader's snapshot, and whether it is newer than the current one.
     Adopted(Arc<Snapshot>, bool),
-    /// The last leader's pins, if they differ from the known ones.
-    TookOver(Result<Option<Vec<u8>>, StoreError>),
+    TookOver(Result<Kept, StoreError>),
     /// The last snapshot for all clusters before a trial whose controller ended, and the reason for
     /// which it is published again.
     FoundBefore(Option<Snapshot>, String),
@@ -54,6 +55,7 @@ pub(super) enum Event {
     Published(Box<Publication>, Result<Arc<Snapshot>, StoreError>),
     /// The region check and the shed report of a published plan.
     Checked(Generation, Vec<RegionLoss>, Vec<String>),
+    Ordered(Box<PendingOrder>, Result<OrderReply, CommandError>),
     PinsKept(Vec<HeldPin>, Then, Result<(), CommandError>),
     RollbackRead(Box<Rollback>, Result<Snapshot, StoreError>),
     RolledBack(Box<Rollback>, Result<Arc<Snapshot>, StoreError>),
@@ -99,9 +101,10 @@ pub struct Controller {
     pub(super) seen: watch::Sender<Generation>,
     pub(super) measured: Measured,
     pub(super) pins: Pins,
+    pub(super) engine_orders: EngineOrders,
     /// Routes whose weights an operator has set, as of the last inputs.
     pub(super) by_hand: Vec<(ClusterId, ClassId)>,
-    /// Grows with every change of pins; a plan for a lower number is out of date.
+    /// Grows with every change of pins and orders; a plan for a lower number is out of date.
     pub(super) revision: u64,
     pub(super) canary: Canary,
     pub(super) planner: PlannerThread,
@@ -142,7 +145,8 @@ impl Controller {
         plan: Option<PlanFn>,
     ) -> Result<ControllerHandle, StoreError> {
         let seen = watch::Sender::new(Generation(0));
-        let (publisher, candidacy) = Publisher::open(&config, etcd, &seen)?;
+        let marks = Marks::default();
+        let (publisher, candidacy) = Publisher::open(&config, etcd, &seen, Marks::clone(&marks))?;
         let (commands, inbox) = mpsc::channel(QUEUE);
         let (probes, scrapes) = watch_engines(&config);
         let (status_sender, status) = watch::channel(ControlStatus::default());
@@ -154,13 +158,14 @@ impl Controller {
         if let Some(reports) = publisher.reports() {
             tokio::spawn(take_reports(reports, commands.clone()));
         }
-        let dir = publisher.dir().clone();
+        let (dir, moment) = (publisher.dir().clone(), Moment { now: clock.now(), unix_ms: unix_ms() });
         let snapshots = candidacy.snapshots();
         let controller = Self {
             clock,
             measured,
             canary: Canary::new(&config),
-            pins: Pins::load(&config.store.dir, &config.fleet, Moment { now: clock.now(), unix_ms: unix_ms() }),
+            pins: Pins::load(&config.store.dir, &config.fleet, moment),
+            engine_orders: EngineOrders::load(&config.store.dir, &config.fleet, moment, marks),
             by_hand: Vec::new(),
             revision: 0,
             planner: PlannerThread::start(Arc::clone(&config), plan).expect("the machine has room for one thread"),
@@ -239,6 +244,7 @@ impl Controller {
             Event::Relabelled(outcome) => self.on_relabelled(outcome),
             Event::Published(publication, outcome) => self.on_published(*publication, outcome),
             Event::Checked(generation, regions, lines) => self.on_checked(generation, regions, &lines),
+            Event::Ordered(pending, outcome) => self.on_ordered(*pending, outcome),
             Event::PinsKept(pins, then, outcome) => self.on_pins_kept(pins, then, outcome),
             Event::RollbackRead(rollback, old) => self.on_rollback_read(rollback, old),
             Event::RolledBack(rollback, outcome) => self.on_rolled_back(*rollback, outcome),
@@ -300,6 +306,10 @@ impl Controller {
     /// long as it lasts.
     pub(super) fn inputs(&mut self, current: Option<&[RouteWeights]>) -> Inputs {
         let pins = self.pins.active(self.clock.now(), &self.config.fleet);
+        self.engine_orders.expire(self.clock.now());
+        let withdrawn = self.engine_orders.withdrawn(&self.config.fleet);
+        let pins = without_withdrawn(pins, &withdrawn);
+        self.measured.set_withdrawn(withdrawn);
         self.by_hand = pins.iter().map(|pin| (pin.cluster, pin.class)).collect();
         let (inputs, anomalies) = self.measured.inputs(self.clock.now(), pins, current);
         for Anomaly { subject, detail } in anomalies.iter().filter(|found| !self.status.anomalies.contains(found)) {
@@ -320,6 +330,9 @@ impl Controller {
         self.status.engines = self.measured.engines(now);
         for (engine, present) in self.status.engines.iter_mut().zip(&self.present) {
             engine.present = Some(present.clone());
+        }
+        for engine in &mut self.status.engines {
+            engine.order = self.engine_orders.of(&engine.engine).cloned();
         }
         self.status.trial = self.canary.describe(now);
         self.status_sender.send_replace(self.status.clone());

@@ -85,11 +85,13 @@ pub struct Probe {
 }
 
 /// Treats every engine of a class as ready if none of them is: then the probes are the likelier
-/// fault, and otherwise an attempt costs nothing. Returns the engines that it treats as ready.
-pub(crate) fn assume_ready(fleet: &Fleet, inputs: &mut Inputs) -> Vec<EngineId> {
+/// fault, and otherwise an attempt costs nothing. Those that are `withdrawn` stay away. Returns the
+/// engines that it treats as ready.
+pub(crate) fn assume_ready(fleet: &Fleet, inputs: &mut Inputs, withdrawn: &[bool]) -> Vec<EngineId> {
     let mut assumed = Vec::new();
     for class in fleet.class_ids() {
-        let eligible: Vec<EngineId> = fleet.engine_ids().filter(|&e| fleet.ineligible(class, e).is_none()).collect();
+        let is_eligible = |&engine: &EngineId| fleet.ineligible(class, engine).is_none() && !withdrawn[engine.index()];
+        let eligible: Vec<EngineId> = fleet.engine_ids().filter(is_eligible).collect();
         if eligible.iter().all(|e| inputs.ready[e.index()] == 0 || assumed.contains(e)) {
             for engine in eligible {
                 inputs.ready[engine.index()] = fleet.engines[engine.index()].replicas;
@@ -154,12 +156,14 @@ mod tests {
     #[test]
     fn a_class_whose_engines_are_all_gone_is_planned_as_if_they_were_not() {
         let fleet = crate::config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal").fleet;
-        let ready = |ready: [u32; 3]| {
+        let ready = |ready: [u32; 3], withdrawn: [bool; 3]| {
             let mut inputs = Inputs { ready: ready.to_vec(), ..Inputs::from_fleet(&fleet) };
-            let assumed = assume_ready(&fleet, &mut inputs).len();
+            let assumed = assume_ready(&fleet, &mut inputs, &withdrawn).len();
             (inputs.ready, assumed)
         };
-        assert_eq!(ready([0, 0, 0]), (vec![1, 1, 1], 3));
-        assert_eq!(ready([0, 1, 0]), (vec![0, 1, 0], 0));
+        assert_eq!(ready([0, 0, 0], [false; 3]), (vec![1, 1, 1], 3));
+        assert_eq!(ready([0, 1, 0], [false; 3]), (vec![0, 1, 0], 0));
+        assert_eq!(ready([0, 0, 0], [true, false, false]), (vec![0, 1, 1], 2), "an operator's word is no probe");
+        assert_eq!(ready([0, 0, 0], [true; 3]), (vec![0, 0, 0], 0));
     }
 }

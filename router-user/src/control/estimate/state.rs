@@ -22,7 +22,7 @@ use crate::model::{ClusterId, EngineId};
 use crate::plan::{Inputs, Pin, RouteWeights};
 use crate::probe::{EngineSignals, Reading, Scrape};
 use crate::protocol::DemandReport;
-use crate::publish::snapshot::Snapshot;
+use crate::publish::snapshot::{EngineOrder, Snapshot};
 
 /// Age of an engine's signals, in scrape periods, up to which they count; older ones are unknown.
 const SCRAPES_BELIEVED: u32 = 3;
@@ -43,6 +43,8 @@ pub struct Measured {
     pub(crate) progress: Vec<Progress>,
     drifts: Vec<Drift>,
     pub(crate) outcomes: Vec<EngineOutcomes>,
+    /// Engines that operators have withdrawn: plans do without them.
+    withdrawn: Vec<bool>,
     /// The last refused report of each cluster, and the reason.
     refused: Vec<Option<(Duration, String)>>,
 }
@@ -94,6 +96,9 @@ pub struct EngineHealth {
     /// Load and latency under the active weights and current inputs; `None` before the first plan.
     #[serde(default)]
     pub present: Option<EnginePresent>,
+    /// An operator's last word on it.
+    #[serde(default)]
+    pub order: Option<EngineOrder>,
 }
 
 /// An engine under the active weights, with the current demand, profile and replicas.
@@ -129,6 +134,7 @@ impl Measured {
             progress: vec![Progress::default(); engines],
             drifts: vec![Drift::default(); engines],
             outcomes: vec![EngineOutcomes::default(); engines],
+            withdrawn: vec![false; engines],
             refused: vec![None; fleet.clusters.len()],
             config,
         }
@@ -232,6 +238,16 @@ impl Measured {
         self.config.control.scrape_period.unwrap_or_default() * SCRAPES_BELIEVED
     }
 
+    /// Tells which engines operators have withdrawn, by engine.
+    pub(crate) fn set_withdrawn(&mut self, withdrawn: Vec<bool>) {
+        self.withdrawn = withdrawn;
+    }
+
+    /// Forgets how requests ended at an engine: an operator says that it is well.
+    pub(crate) fn forget_outcomes(&mut self, engine: EngineId) {
+        self.outcomes[engine.index()] = EngineOutcomes::default();
+    }
+
     /// The inputs of a plan, and the anomalies of the measurements. `current` are the active
     /// weights.
     pub fn inputs(&mut self, now: Duration, pins: Vec<Pin>, current: Option<&[RouteWeights]>) -> (Inputs, Vec<Anomaly>) {
@@ -241,6 +257,7 @@ impl Measured {
         anomalies.extend(self.contradictions(now));
         let trusts_silence = self.trusts_silence(&mut anomalies);
         let ready = |engine: EngineId| match self.health[engine.index()].verdict() {
+            _ if self.withdrawn[engine.index()] => 0,
             Verdict::Down => 0,
             Verdict::Unresponsive if trusts_silence => 0,
             Verdict::Unresponsive | Verdict::Ready => {
@@ -277,7 +294,7 @@ impl Measured {
             );
             Some(Anomaly { subject: format!("engine {}", engine.name), detail })
         }));
-        anomalies.extend(health::assume_ready(fleet, &mut inputs).into_iter().map(|engine| {
+        anomalies.extend(health::assume_ready(fleet, &mut inputs, &self.withdrawn).into_iter().map(|engine| {
             anomaly_of(fleet, engine, "gone, as is every other engine of a class; planned as if it answered".to_owned())
         }));
         if let Some(current) = current {
@@ -358,6 +375,7 @@ impl Measured {
                 .alarm()
                 .map(|alarm| EngineDrift { ratio: alarm.ratio, since_s: now.saturating_sub(alarm.since).as_secs_f64() }),
             present: None,
+            order: None,
         };
         self.config.fleet.engine_ids().map(of).collect()
     }

@@ -4,6 +4,8 @@
 //! operations run one after the other. [`Candidacy`] is this controller's place among the others;
 //! it is read at any time.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +15,11 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::clock::unix_ms;
 use crate::config::Config;
+use crate::control::leadership::archive::Archive;
 use crate::control::leadership::leader::{Lead, stand};
 use crate::publish::Generation;
-use crate::publish::snapshot::{FORMAT, Snapshot};
-use crate::publish::store::{DirStore, EtcdStore, Held, Reports, Store, StoreError, Term};
+use crate::publish::snapshot::{EngineOrder, FORMAT, Snapshot};
+use crate::publish::store::{DirStore, Document, EtcdStore, Held, Reports, Store, StoreError, Term, write_whole};
 
 /// First and longest pause after etcd gave no answer.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
@@ -32,13 +35,6 @@ pub(crate) struct Candidacy {
     seen: watch::Receiver<Generation>,
 }
 
-/// Reads the stored snapshots, also during a publication.
-#[derive(Clone)]
-pub(crate) struct Archive {
-    dir: DirStore,
-    etcd: Option<EtcdStore>,
-}
-
 /// The stores of a controller.
 pub(crate) struct Publisher {
     dir: DirStore,
@@ -49,6 +45,17 @@ pub(crate) struct Publisher {
     /// Highest generation of an attempt to publish. Its outcome may be unknown, so it is never used
     /// again.
     used: Generation,
+    marks: Marks,
+}
+
+/// Operators' orders by engine, with which every snapshot is marked.
+pub(crate) type Marks = Arc<parking_lot::Mutex<BTreeMap<String, EngineOrder>>>;
+
+/// What the last leader kept; `None` where it kept nothing, or nothing else than is known.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) pins: Option<Vec<u8>>,
+    pub(crate) orders: Option<Vec<u8>>,
 }
 
 /// The part that is shared with other controllers.
@@ -81,6 +88,7 @@ impl Publisher {
         config: &Config,
         etcd: Option<EtcdStore>,
         seen: &watch::Sender<Generation>,
+        marks: Marks,
     ) -> Result<(Self, Candidacy), StoreError> {
         let dir = DirStore::open(&config.store.dir)?;
         let current = dir.latest()?.map(Arc::new);
@@ -108,7 +116,7 @@ impl Publisher {
             Shared { store, lead, candidate: candidate.abort_handle(), prepared: None }
         });
         let candidacy = Candidacy { shared, published: published.subscribe(), seen: seen.subscribe() };
-        Ok((Self { dir, etcd, published, seen: seen.subscribe(), used }, candidacy))
+        Ok((Self { dir, etcd, published, seen: seen.subscribe(), used, marks }, candidacy))
     }
 
     pub(crate) fn dir(&self) -> &DirStore {
@@ -166,18 +174,19 @@ impl Publisher {
             .expect("writing a file does not panic, and nobody cancels it")
     }
 
-    /// Takes over the last leader's state, before a new leader's first plan. Returns the last
-    /// leader's pins if they differ from the known ones.
+    /// Takes over the last leader's state, before a new leader's first plan. Returns what the last
+    /// leader kept.
     ///
     /// Errors: etcd does not answer; to be tried again.
-    pub(crate) async fn take_over(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
-        let Some(shared) = &self.etcd else { return Ok(None) };
-        let Some(term) = shared.lead.borrow().term.clone() else { return Ok(None) };
+    pub(crate) async fn take_over(&mut self) -> Result<Kept, StoreError> {
+        let Some(shared) = &self.etcd else { return Ok(Kept::default()) };
+        let Some(term) = shared.lead.borrow().term.clone() else { return Ok(Kept::default()) };
         if shared.prepared.as_ref().is_some_and(|prepared| prepared.is_same_lead(&term)) {
-            return Ok(None);
+            return Ok(Kept::default());
         }
         let store = shared.store.clone();
-        let (newest, pins) = (store.newest().await?, store.pins().await?);
+        let newest = store.newest().await?;
+        let kept = Kept { pins: store.kept(Document::Pins).await?, orders: store.kept(Document::Orders).await? };
         let newest_generation = newest.as_ref().map_or(0, |newest| newest.generation);
         if let Some(newest) = newest {
             self.adopt(&Arc::new(newest)).await;
@@ -195,11 +204,11 @@ impl Publisher {
                 return Err(error);
             }
         }
-        Ok(pins)
+        Ok(kept)
     }
 
-    /// Numbers, seals and publishes `content`. etcd comes first, if there is one: a snapshot that
-    /// it refuses is not written to disk.
+    /// Numbers, marks, seals and publishes `content`. etcd comes first, if there is one: a snapshot
+    /// that it refuses is not written to disk.
     ///
     /// Errors: it is not published; or etcd did not answer, and it may have been published. Its
     /// number is not used again.
@@ -220,7 +229,8 @@ impl Publisher {
         };
         let generation = Generation::after(highest, epoch).ok_or(StoreError::Numbers(highest))?;
         // Content may come from a snapshot of the format before.
-        let numbered = Snapshot { format: FORMAT, generation: generation.0, published_unix_ms: unix_ms(), ..content };
+        let mut numbered = Snapshot { format: FORMAT, generation: generation.0, published_unix_ms: unix_ms(), ..content };
+        mark(&mut numbered, &self.marks.lock());
         let snapshot = Arc::new(numbered.sealed());
         snapshot.validate().map_err(|source| StoreError::illegal("a plan", source))?;
         self.used = generation;
@@ -237,14 +247,27 @@ impl Publisher {
         Ok(snapshot)
     }
 
-    /// Keeps the pins in etcd for the next leader.
+    /// Publishes the current weights again if orders have changed since. While a plan is on trial,
+    /// the next plan does it.
     ///
-    /// Errors: another controller leads, or etcd does not answer.
-    pub(crate) async fn keep_pins(&self, pins: &[u8]) -> Result<(), StoreError> {
-        match &self.etcd {
-            None => Ok(()),
-            Some(Shared { store, prepared, .. }) => store.keep_pins(prepared.as_ref().ok_or(StoreError::Deposed)?, pins).await,
+    /// Errors: as those of [`Self::publish`].
+    pub(crate) async fn publish_marks(&mut self, reason: String) -> Result<Option<Arc<Snapshot>>, StoreError> {
+        let current = self.current().filter(|current| current.target_clusters.is_empty());
+        let Some(current) = current.filter(|current| !is_marked(current, &self.marks.lock())) else { return Ok(None) };
+        self.publish(Snapshot { reason, ..Snapshot::clone(&current) }).await.map(Some)
+    }
+
+    /// Keeps a document: first in etcd for the next leader, then in a file.
+    ///
+    /// Errors: another controller leads, etcd does not answer, or the file cannot be written.
+    pub(crate) async fn keep_document(&self, document: Document, file: PathBuf, json: Vec<u8>) -> Result<(), StoreError> {
+        if let Some(Shared { store, prepared, .. }) = &self.etcd {
+            store.keep(prepared.as_ref().ok_or(StoreError::Deposed)?, document, &json).await?;
         }
+        tokio::task::spawn_blocking(move || write_whole(&file, &json)).await.unwrap_or_else(|error| {
+            tracing::error!(%error, document = document.name(), "writing a file panicked");
+            Ok(())
+        })
     }
 
     /// The demand reports of data planes that report to etcd.
@@ -294,36 +317,13 @@ impl Candidacy {
     }
 }
 
-impl Archive {
-    /// Reads an old generation, from this disk or else from etcd.
-    ///
-    /// Errors: neither has it.
-    pub(crate) async fn read(&self, generation: Generation) -> Result<Snapshot, StoreError> {
-        match (self.dir.read(generation).await, &self.etcd) {
-            (Err(_), Some(etcd)) => etcd.read(generation).await,
-            (found, _) => found,
-        }
-    }
+/// Whether a snapshot has all of `orders`, and no others.
+pub(crate) fn is_marked(snapshot: &Snapshot, orders: &BTreeMap<String, EngineOrder>) -> bool {
+    snapshot.engines.iter().all(|engine| engine.order.as_ref() == orders.get(&engine.name))
+}
 
-    /// The newest snapshot that is for all, from this disk or from etcd.
-    pub(crate) async fn last_for_all(&self) -> Option<Snapshot> {
-        let own = last_for_all(&self.dir).await;
-        let shared = match &self.etcd {
-            Some(etcd) => last_for_all(etcd).await,
-            None => None,
-        };
-        own.into_iter().chain(shared).max_by_key(|snapshot| snapshot.generation)
-    }
-
-    /// Writes a heartbeat for data planes that share this controller's directory.
-    pub(crate) async fn heartbeat(&self) {
-        let dir = self.dir.clone();
-        match tokio::task::spawn_blocking(move || dir.show_life()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "cannot write the heartbeat to the snapshot directory"),
-            Err(error) => tracing::debug!(%error, "cannot write the heartbeat to the snapshot directory"),
-        }
-    }
+fn mark(snapshot: &mut Snapshot, orders: &BTreeMap<String, EngineOrder>) {
+    snapshot.engines.iter_mut().for_each(|engine| engine.order = orders.get(&engine.name).cloned());
 }
 
 fn standby_reason(lead: &Lead) -> Option<String> {
@@ -333,17 +333,6 @@ fn standby_reason(lead: &Lead) -> Option<String> {
         Lead { error: Some(error), .. } => Some(format!("nobody is known to lead: {error}")),
         _ => Some("nobody leads yet".to_owned()),
     }
-}
-
-async fn last_for_all(store: &impl Store) -> Option<Snapshot> {
-    for generation in store.generations().await.ok()?.into_iter().rev() {
-        if let Ok(snapshot) = store.read(generation).await
-            && snapshot.target_clusters.is_empty()
-        {
-            return Some(snapshot);
-        }
-    }
-    None
 }
 
 async fn behind(seen: &mut watch::Receiver<Generation>) -> Change {

@@ -1,10 +1,11 @@
-//! Can the rest serve all demand if a region is lost? A check beside the plan, by flows. Pure.
+//! Can the rest serve all demand if a region or an engine is lost? A check beside the plan, by
+//! flows. Pure.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::Fleet;
+use crate::model::{ClassId, Engine, EngineId, Fleet};
 
 use crate::plan::problem::cooldown::Cooldown;
 use crate::plan::problem::formulation::Problem;
@@ -30,21 +31,52 @@ pub struct RegionLoss {
 /// looked at.
 pub fn region_losses(fleet: &Fleet, inputs: &Inputs) -> Vec<RegionLoss> {
     let regions: BTreeSet<&str> = fleet.engines.iter().map(|engine| engine.region.as_str()).collect();
-    let without = |region: &str| {
-        let mut left = Inputs { headroom_frac: 0.0, pins: Vec::new(), ..inputs.clone() };
-        for (ready, engine) in left.ready.iter_mut().zip(&fleet.engines) {
-            if engine.region == region {
-                *ready = 0;
-            }
-        }
-        let problem = Problem::new(fleet, &left, None, &Cooldown::default());
-        let short = |served: Vec<f64>| problem.demands.iter().zip(served).map(|(demand, served)| demand.rps - served).sum();
-        let shortfall_rps: f64 = max_min::served(&problem).map_or(0.0, short);
-        let shortfall_rps = if shortfall_rps > NEGLIGIBLE_RPS { shortfall_rps } else { 0.0 };
+    let loss = |region: &str| {
+        let left = without(fleet, inputs, |engine| engine.region == region);
+        let problem = problem(fleet, &left);
         let demand_rps = problem.demands.iter().map(|demand| demand.rps).sum();
-        RegionLoss { region: region.to_owned(), demand_rps, shortfall_rps, spare_frac: max_min::growth(&problem) - 1.0 }
+        let (shortfall_rps, spare_frac) = (shortfall_rps(&problem), max_min::growth(&problem) - 1.0);
+        RegionLoss { region: region.to_owned(), demand_rps, shortfall_rps, spare_frac }
     };
-    regions.into_iter().map(without).collect()
+    regions.into_iter().map(loss).collect()
+}
+
+/// What the rest could not serve without one more engine, in words; `None` where that loses
+/// nothing. As blind as [`region_losses`].
+pub fn engine_shortage(fleet: &Fleet, inputs: &Inputs, lost: EngineId) -> Option<String> {
+    let name = &fleet.engines[lost.index()].name;
+    let is_left = |engine: EngineId| engine != lost && inputs.ready[engine.index()] > 0;
+    let is_last = |class: &ClassId| {
+        let mut eligible = fleet.engine_ids().filter(|&engine| fleet.ineligible(*class, engine).is_none());
+        fleet.ineligible(*class, lost).is_none() && inputs.ready[lost.index()] > 0 && !eligible.any(is_left)
+    };
+    let orphans: Vec<&str> = fleet.class_ids().filter(is_last).map(|class| &*fleet.classes[class.index()].name).collect();
+    if !orphans.is_empty() {
+        return Some(format!("without engine {name} no engine is left for {}", orphans.join(", ")));
+    }
+    let short_rps = |left: Inputs| shortfall_rps(&problem(fleet, &left));
+    let before_rps = short_rps(without(fleet, inputs, |_| false));
+    let more_rps = short_rps(without(fleet, inputs, |engine| engine.name == *name)) - before_rps;
+    (more_rps > NEGLIGIBLE_RPS)
+        .then(|| format!("without engine {name} {} requests/s more have no engine with room for them", rate(more_rps)))
+}
+
+/// The inputs without some engines, without headroom and pins.
+fn without(fleet: &Fleet, inputs: &Inputs, is_lost: impl Fn(&Engine) -> bool) -> Inputs {
+    let mut left = Inputs { headroom_frac: 0.0, pins: Vec::new(), ..inputs.clone() };
+    let lost = left.ready.iter_mut().zip(&fleet.engines).filter(|(_, engine)| is_lost(engine));
+    lost.for_each(|(ready, _)| *ready = 0);
+    left
+}
+
+fn problem<'a>(fleet: &'a Fleet, inputs: &'a Inputs) -> Problem<'a> {
+    Problem::new(fleet, inputs, None, &Cooldown::default())
+}
+
+fn shortfall_rps(problem: &Problem<'_>) -> f64 {
+    let short = |served: Vec<f64>| problem.demands.iter().zip(served).map(|(demand, served)| demand.rps - served).sum();
+    let shortfall_rps: f64 = max_min::served(problem).map_or(0.0, short);
+    if shortfall_rps > NEGLIGIBLE_RPS { shortfall_rps } else { 0.0 }
 }
 
 impl std::fmt::Display for RegionLoss {

@@ -69,6 +69,7 @@ impl RouteExplanation {
         match (&row.reason, row.terms) {
             (WeightReason::NotEligible { why }, _) => writeln!(f, "not eligible: {why}")?,
             (WeightReason::Pinned, None) => writeln!(f, "set by an operator, but none of its replicas can take requests")?,
+            (WeightReason::Withdrawn { order }, _) => writeln!(f, "withdrawn: {order}")?,
             (WeightReason::NotReady, _) | (_, None) => writeln!(f, "not ready: none of its replicas can take requests")?,
             (reason, Some(terms)) => {
                 write!(f, "{:.1} network + {:.1} own time", terms.network_ms, terms.own_latency_ms)?;
@@ -154,5 +155,6 @@ fn sentence(reason: &WeightReason) -> String {
         WeightReason::Sliver => ": cheaper, but for too small a share to be worth it".to_owned(),
         WeightReason::NotEligible { why } => format!(": not eligible: {why}"),
         WeightReason::NotReady => ": not ready".to_owned(),
+        WeightReason::Withdrawn { order } => format!(": {order}"),
     }
 }

@@ -156,6 +156,8 @@ pub enum WeightReason {
     NotEligible { why: String },
     /// None of its replicas is ready.
     NotReady,
+    /// An operator has withdrawn it: `drained by alice since …`.
+    Withdrawn { order: String },
 }
 
 impl Terms {

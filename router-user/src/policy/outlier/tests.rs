@@ -192,3 +192,34 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_operators_word_outweighs_what_requests_say_until_it_is_taken_back() {
+    for state in [EngineState::Drained, EngineState::EjectedByOperator] {
+        let mut judgement = Judgement::default();
+        judgement.order(state);
+        for evidence in [Evidence::Served, Evidence::Closed, Evidence::Closed, Evidence::Closed] {
+            judgement.take(evidence, 10, true);
+        }
+        judgement.rest(10, 1_000);
+        judgement.take_back(Evidence::Closed, 10);
+        assert!(!judgement.begin_test(1_000_000), "nothing tests it");
+        assert_eq!((judgement.state(1_000_000), judgement.multiplier(1_000_000)), (state, 0.0));
+        assert!(state.is_by_operator());
+        judgement.readmit(1_000_000);
+        assert_eq!((judgement.state(1_000_000), judgement.multiplier(1_000_000)), (EngineState::Ramp, RAMP_FROM));
+        assert_eq!(judgement.multiplier(1_000_000 + RAMP_MS), 1.0);
+    }
+}
+
+#[test]
+fn an_operator_lifts_an_ejection_and_changes_nothing_of_a_sound_engine() {
+    let mut judgement = Judgement::default();
+    (0..3).for_each(|_| judgement.take(Evidence::Closed, 0, false));
+    assert_eq!(judgement.state(0), EngineState::Ejected);
+    judgement.readmit(10);
+    assert_eq!((judgement.state(10), judgement.reason(10)), (EngineState::Ramp, None));
+    let mut sound = Judgement::default();
+    sound.readmit(10);
+    assert_eq!((sound.state(10), sound.multiplier(10)), (EngineState::Healthy, 1.0));
+}

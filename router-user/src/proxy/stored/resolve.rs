@@ -12,6 +12,7 @@ use crate::proxy::payload::Payload;
 use crate::proxy::reply::ErrorReply;
 use crate::proxy::route::{self, BodyFacts, RoutingKey};
 use crate::publish::routes::Routes;
+use crate::publish::snapshot::OrderKind;
 
 /// The object that a request names.
 struct Named<'a> {
@@ -44,7 +45,7 @@ pub(in crate::proxy) fn resolve(
             }
             None => match settle(facts, None) {
                 // Where one engine alone may serve the request, no other can hold the object.
-                Ok(key) if routes.classes[key.class.index()].candidates.len() <= 1 => Ok(key),
+                Ok(key) if routes.classes[key.class.index()].eligible <= 1 => Ok(key),
                 // Without the object's class nobody can tell its model.
                 Err(problem) if param.is_some() || !problem.lacks_model() => Err(problem),
                 _ => Err(ErrorReply::unknown_id(&id, param)),
@@ -77,6 +78,9 @@ fn at_holder(
 ) -> Result<RoutingKey, ErrorReply> {
     let engine = routes.snapshot.engines.iter().position(|engine| engine.name == holder.engine).map(EngineId::of);
     let engine = engine.ok_or_else(|| ErrorReply::holder_gone(id, param, &holder.engine))?;
+    if routes.snapshot.engines[engine.index()].is_ordered(OrderKind::Eject) {
+        return Err(ErrorReply::holder_ejected(&holder.engine));
+    }
     if !routes.classes[key.class.index()].candidates.iter().any(|candidate| candidate.engine == engine) {
         let class = &routes.snapshot.classes[key.class.index()].name;
         return Err(ErrorReply::holder_not_eligible(id, param, &holder.engine, class));
@@ -88,7 +92,7 @@ fn at_holder(
 /// whole.
 fn at_only_engine(key: Result<RoutingKey, ErrorReply>, path: &str, routes: &Routes) -> Result<RoutingKey, ErrorReply> {
     let engines = match &key {
-        Ok(key) => routes.classes[key.class.index()].candidates.len(),
+        Ok(key) => routes.classes[key.class.index()].eligible,
         Err(problem) if problem.lacks_model() => routes.snapshot.engines.len(),
         Err(_) => return key,
     };

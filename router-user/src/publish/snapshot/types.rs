@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::order::{EngineOrder, OrderKind};
 use crate::model::{Class, ClassId, ClusterId, Curve, EngineId, Fleet, Ineligible, Profile, Tags};
 
 /// Version of the JSON form that is written: 3 has failover weights and target clusters. A data
@@ -83,6 +84,9 @@ pub struct EngineEntry {
     pub full_ttft_ms: f64,
     #[serde(default)]
     pub full_tbot_ms: f64,
+    /// An operator's last word on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<EngineOrder>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -192,6 +196,7 @@ impl Snapshot {
                     price_ms: 0.0,
                     full_ttft_ms: at_capacity(&fleet.profiles[e.profile], |profile| &profile.ttft_ms),
                     full_tbot_ms: at_capacity(&fleet.profiles[e.profile], |profile| &profile.tbot_ms),
+                    order: None,
                 })
                 .collect(),
             classes: (fleet.classes.iter())
@@ -218,6 +223,13 @@ fn ttft_budget_unsaid_ms() -> f64 {
 
 fn at_capacity(profile: &Profile, curve: impl Fn(&Profile) -> &Curve) -> f64 {
     curve(profile).value(profile.capacity_rps)
+}
+
+impl EngineEntry {
+    /// True if an operator has given the order last.
+    pub fn is_ordered(&self, kind: OrderKind) -> bool {
+        self.order.as_ref().is_some_and(|order| order.kind == kind)
+    }
 }
 
 impl Route {

@@ -14,6 +14,6 @@ mod reader;
 pub use dir::DirStore;
 pub(crate) use dir::write_whole;
 pub use error::StoreError;
-pub use etcd::{Election, EtcdStore, Reports, Term};
+pub use etcd::{Document, Election, EtcdStore, Reports, Term};
 pub use http::HttpStore;
 pub use reader::{Held, Store};

@@ -7,8 +7,9 @@ use router_user::admin::FAMILIES;
 use super::{World, config, engine, exposition, run};
 
 /// Families that this fleet has no samples of: nothing drifts, no engine tells its replicas, no
-/// failover, no engine is full, no kernel plane.
-const ABSENT: [&str; 7] = [
+/// failover, no engine is full, no kernel plane, and no operator has ordered anything.
+const ABSENT: [&str; 8] = [
+    "ilb_plan_engine_order",
     "ilb_proxy_engine_waiting_limit",
     "ilb_control_engine_drift_ratio",
     "ilb_control_engine_ready_replicas",

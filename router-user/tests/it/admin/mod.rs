@@ -3,6 +3,7 @@
 mod exposition;
 mod fields;
 mod metrics;
+mod orders;
 mod ready;
 mod views;
 
@@ -119,12 +120,18 @@ impl World {
 
     /// Sends a request that streams through the proxy; returns the answer.
     async fn chat(&self) -> String {
+        let (status, answer) = self.ask().await;
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    /// Status and body of the answer to such a request.
+    async fn ask(&self) -> (u16, String) {
         let url = format!("http://{}/v1/chat/completions", self.proxy.local_addrs()[0]);
         let body = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
         let request = reqwest::Client::new().post(url).header("content-type", "application/json").body(body);
         let response = request.send().await.expect("the proxy answers");
-        assert_eq!(response.status(), 200);
-        response.text().await.expect("a whole answer")
+        (response.status().as_u16(), response.text().await.expect("a whole answer"))
     }
 }
 

@@ -175,7 +175,9 @@ pub(crate) fn explained(seed: u64, fleet: &Fleet, inputs: &Inputs, plan: &Plan) 
                 WeightReason::Sliver => row.weight == 0.0 && off < 0.0,
                 WeightReason::FilledByPins => row.weight == 0.0 && off.is_finite(),
                 WeightReason::Pinned => plan.routes.iter().any(|route| route.is_pinned),
-                WeightReason::NotEligible { .. } | WeightReason::NotReady => row.weight == 0.0 && row.terms.is_none(),
+                WeightReason::NotEligible { .. } | WeightReason::NotReady | WeightReason::Withdrawn { .. } => {
+                    row.weight == 0.0 && row.terms.is_none()
+                }
             };
             assert!(holds, "seed {seed}: {row:?} in {route:?}");
             let sum = row.terms.map(|terms| terms.sum_ms());

@@ -365,6 +365,7 @@ pub(crate) fn snapshot(engines: &[Listed]) -> Snapshot {
                 price_ms: 0.0,
                 full_ttft_ms: 0.0,
                 full_tbot_ms: 0.0,
+                order: None,
             })
             .collect(),
         classes: vec![class("chat", "demo", &[])],

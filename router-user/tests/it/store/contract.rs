@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use router_user::publish::Generation;
-use router_user::publish::store::{DirStore, Held, Store, StoreError};
+use router_user::publish::store::{DirStore, Document, Held, Store, StoreError};
 
 use super::{Etcd, lead, run, snapshot};
 
@@ -35,6 +35,23 @@ fn a_directory() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = DirStore::open(folder.path()).expect("opened");
         keeps_its_promises(&store, async |generation| store.publish(&snapshot(generation, 10)).expect("published")).await;
+    });
+}
+
+#[test]
+fn what_a_leader_keeps_is_there_for_the_next_one() {
+    run(async || {
+        let etcd = Etcd::start();
+        let (one, two) = (etcd.store().await, etcd.store().await);
+        let term = lead(&one, "one").await;
+        for document in [Document::Pins, Document::Orders] {
+            assert_eq!(two.kept(document).await.expect("readable"), None);
+            let json = format!("[\"{}\"]", document.name()).into_bytes();
+            one.keep(&term, document, &json).await.expect("kept");
+            assert_eq!(two.kept(document).await.expect("readable"), Some(json));
+        }
+        one.resign(&term).await.expect("resigned");
+        assert!(matches!(one.keep(&term, Document::Orders, b"[]").await, Err(StoreError::Deposed)));
     });
 }
 

@@ -6,7 +6,7 @@ use etcd_client::CompactionOptions;
 use router_user::clock::Clock;
 use router_user::protocol::DemandReport;
 use router_user::publish::Generation;
-use router_user::publish::store::{Election, Held, Store, StoreError};
+use router_user::publish::store::{Document, Election, Held, Store, StoreError};
 use tokio::time::timeout;
 
 use super::{Etcd, PATIENCE, lead, lead_for, run, snapshot};
@@ -60,7 +60,7 @@ fn a_deposed_leader_publishes_nothing() {
         // It does not know yet, and its number is higher.
         let late = one.publish(&first, &snapshot(Generation::first_of(99).expect("an epoch"), 0)).await;
         assert!(matches!(late, Err(StoreError::Deposed)), "{late:?}");
-        assert!(matches!(one.keep_pins(&first, b"[]").await, Err(StoreError::Deposed)));
+        assert!(matches!(one.keep(&first, Document::Pins, b"[]").await, Err(StoreError::Deposed)));
         assert_eq!(two.newest().await.expect("readable").expect("there"), a);
         let b = snapshot(Generation::first_of(second.epoch).expect("an epoch"), 0);
         two.publish(&second, &b).await.expect("published");

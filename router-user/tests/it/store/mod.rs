@@ -7,6 +7,7 @@ mod endpoint;
 mod etcd;
 mod failover;
 mod faults;
+mod orders;
 mod patience;
 mod process;
 mod restart;

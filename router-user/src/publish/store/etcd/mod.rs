@@ -10,6 +10,7 @@
 //! | `epoch` | the epoch of the last leader, which only grows |
 //! | `reports/CLUSTER/INSTANCE` | the last demand report of a data plane, bound to its lease |
 //! | `pins` | weights set by hand, so that the next leader respects them too |
+//! | `orders` | what operators have ordered of engines, for the same reason |
 //!
 //! Pieces are written first and the head last, so a reader that goes by the head never meets half a
 //! snapshot, and its digest is checked besides. Whatever a leader writes is a transaction that
@@ -22,5 +23,6 @@ mod report;
 mod store;
 
 pub use election::{Election, Term};
+pub use publish::Document;
 pub use report::Reports;
 pub use store::EtcdStore;

@@ -1,4 +1,4 @@
-//! The writes of a leader: snapshots and pins.
+//! The writes of a leader: snapshots, and what it keeps for the next leader.
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, TxnOp};
 
@@ -13,6 +13,25 @@ const PIECE: usize = 1 << 20;
 /// Generations kept in etcd: readers that are slow, and a look at what changed last. Each
 /// controller and data plane keeps more on its own disk, while etcd holds everything in memory.
 const KEPT: usize = 8;
+
+/// What a leader keeps for the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Document {
+    /// Weights set by hand.
+    Pins,
+    /// Operators' orders about engines.
+    Orders,
+}
+
+impl Document {
+    /// Its key in etcd, and the name of its file without the ending.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pins => "pins",
+            Self::Orders => "orders",
+        }
+    }
+}
 
 impl EtcdStore {
     /// Publishes a sealed snapshot as the leader of `term`: pieces first, then the head.
@@ -50,18 +69,20 @@ impl EtcdStore {
         self.guarded(term, "forget old snapshots", vec![], vec![delete]).await
     }
 
-    /// Keeps the pins for the next leader.
+    /// Keeps a document for the next leader.
     ///
     /// Errors: another controller leads, or etcd does not answer.
-    pub async fn keep_pins(&self, term: &Term, pins: &[u8]) -> Result<(), StoreError> {
-        self.guarded(term, "keep the pins", vec![], vec![TxnOp::put(self.key("pins"), pins, None)]).await
+    pub async fn keep(&self, term: &Term, document: Document, json: &[u8]) -> Result<(), StoreError> {
+        let put = TxnOp::put(self.key(document.name()), json, None);
+        self.guarded(term, "keep what operators have set", vec![], vec![put]).await
     }
 
-    /// The pins that the last leader kept, if there were any.
+    /// The document that the last leader kept, if there was one.
     ///
     /// Errors: etcd does not answer.
-    pub async fn pins(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        let mut answer = within("read the pins", self.client.kv_client().get(self.key("pins"), None)).await?;
+    pub async fn kept(&self, document: Document) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut client = self.client.kv_client();
+        let mut answer = within("read what operators have set", client.get(self.key(document.name()), None)).await?;
         Ok(answer.take_kvs().pop().map(|kv| kv.value().to_vec()))
     }
 }
