@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use router_user::io::IoChoice;
 use router_user::proxy::{DataPlaneStats, EngineStats, ProxyConfig};
+use router_user::publish::snapshot::{OrderKind, Snapshot};
 use rstest::rstest;
 
-use super::world::{Client, Engine, World, answer, until};
+use super::world::{Client, Engine, Listed, World, answer, order, snapshot, until};
 
 /// Answers with a status, further fields and a body.
 fn say(socket: &mut TcpStream, status: u16, fields: &str, body: &str) -> bool {
@@ -225,6 +226,33 @@ fn a_busy_engine_rests_as_long_as_it_asks_and_that_is_no_failure(#[values(IoChoi
         assert_eq!((state(&stats.engines[0]).as_str(), reason(&stats.engines[0])), ("ejected", "busy"));
         assert_eq!(stats.retries["busy"], 1);
     }
+}
+
+#[rstest]
+fn an_operator_who_says_that_an_engine_is_well_ends_its_rest(#[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice) {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let busy = Engine::start({
+        let is_well = Arc::clone(&is_well);
+        move |socket, _| {
+            if is_well.load(Ordering::Relaxed) { answer(socket, "back") } else { say(socket, 429, "retry-after: 60\r\n", "") }
+        }
+    });
+    let sound = Engine::echo("sound");
+    let world = World::new(io, &[&busy, &sound]);
+    let mut client = world.client();
+    all_are(&ask_many(&mut client, 30, ""), 200);
+    assert_eq!((state(&world.stats().engines[0]).as_str(), busy.count()), ("ejected", 1));
+    is_well.store(true, Ordering::Relaxed);
+    let listed = |engine: &Engine| Listed { address: engine.address, weight: 0.5, tags: &[] };
+    let mut restored = Snapshot { generation: 2, ..snapshot(&[listed(&busy), listed(&sound)]) };
+    order(&mut restored, 0, OrderKind::Restore, 1);
+    world.apply(restored);
+    assert_eq!(state(&world.stats().engines[0]), "ramp");
+    until("it has requests again", || {
+        all_are(&ask_many(&mut client, 5, ""), 200);
+        busy.count() > 1
+    });
+    world.check_outcomes(&[]);
 }
 
 #[rstest]

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use router_user::io::IoChoice;
 use router_user::proxy::ProxyConfig;
-use router_user::publish::snapshot::Snapshot;
+use router_user::publish::snapshot::{OrderKind, Snapshot};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::world::{Answer, Client, Engine, Listed, Received, World, class, gate, pass, route, snapshot, until};
+use super::world::{Answer, Client, Engine, Listed, Received, World, class, gate, order, pass, route, snapshot, until};
 
 /// An engine that keeps what it makes, under ids that have its name, and knows nothing else.
 fn keeper(name: &'static str) -> Engine {
@@ -148,6 +148,31 @@ fn every_request_that_names_a_response_goes_to_its_engine_through_any_worker(
     assert_eq!((stats.stored_ids, stats.stored_ids_evicted), (96, 0));
     // Only what makes something is demand.
     assert_eq!(stats.classes[0].arrivals, 48 * 3);
+}
+
+#[rstest]
+fn a_drained_engine_still_gives_what_it_holds_and_an_ejected_one_does_not(
+    #[values(IoChoice::Uring, IoChoice::Epoll)] io: IoChoice,
+) {
+    let engines = [keeper("k0"), keeper("k1")];
+    let world = World::of(io, ProxyConfig::default(), listed(&engines));
+    let mut client = world.client();
+    let held = (0..40).map(|_| respond(&mut client, "")).find(|(_, home)| home == "e0").expect("responses spread").0;
+    let ordered = |kind, generation| {
+        let mut snapshot = Snapshot { generation, ..listed(&engines) };
+        order(&mut snapshot, 0, kind, generation);
+        world.apply(snapshot);
+    };
+    ordered(OrderKind::Drain, 2);
+    let answer = client.get(&format!("/v1/responses/{held}"));
+    assert_eq!((answer.status, answer.engine()), (200, "e0"));
+    assert!((0..10).all(|_| respond(&mut client, "").1 == "e1"), "what is new goes elsewhere");
+    ordered(OrderKind::Eject, 3);
+    check_refused(&client.get(&format!("/v1/responses/{held}")), 503, "holder_unavailable", "ejected by an operator");
+    check_refused(&client.get("/v1/responses/resp_unknown"), 404, "unknown_id", "resp_unknown");
+    assert_eq!(client.get("/v1/files").code(), "list_over_engines", "the list of one would look whole");
+    ordered(OrderKind::Restore, 4);
+    assert_eq!(client.get(&format!("/v1/responses/{held}")).engine(), "e0");
 }
 
 #[rstest]

@@ -12,7 +12,9 @@ use router_user::io::IoChoice;
 use router_user::model::{ClassId, ClusterId, EngineId, Tags};
 use router_user::proxy::{DataPlane, DataPlaneStats, ProxyConfig, ProxyHandle, start};
 use router_user::publish::routes::Routes;
-use router_user::publish::snapshot::{ClassEntry, ClusterEntry, EngineEntry, FORMAT, Route, Share, Snapshot, Status};
+use router_user::publish::snapshot::{
+    ClassEntry, ClusterEntry, EngineEntry, EngineOrder, FORMAT, OrderKind, Route, Share, Snapshot, Status,
+};
 
 use crate::ports::Reserved;
 
@@ -373,6 +375,12 @@ pub(crate) fn snapshot(engines: &[Listed]) -> Snapshot {
         target_clusters: vec![],
         routes: vec![route(0, 0.0, &engines.iter().map(|e| e.weight).collect::<Vec<_>>())],
     }
+}
+
+/// Marks an engine with an operator's order; `since` tells it from others.
+pub(crate) fn order(snapshot: &mut Snapshot, engine: usize, kind: OrderKind, since: u64) {
+    let (by, reason) = ("alice".to_owned(), String::new());
+    snapshot.engines[engine].order = Some(EngineOrder { kind, by, reason, since_unix_ms: since, until_unix_ms: None });
 }
 
 pub(crate) fn class(name: &str, model: &str, require: &[(&str, &str)]) -> ClassEntry {
