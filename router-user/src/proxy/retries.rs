@@ -69,9 +69,14 @@ impl Retries {
         digest(self.digest_key, parts)
     }
 
-    /// Whether the client sends a request that it was not served lately.
-    pub(super) fn is_repeat(&self, digest: u64, now: Millis) -> bool {
-        now < self.shared.failures_until.load(Ordering::Relaxed) && self.shared.failures.lock().take(digest, now)
+    /// Whether there are failures to look through.
+    pub(super) fn remembers(&self, now: Millis) -> bool {
+        now < self.shared.failures_until.load(Ordering::Relaxed)
+    }
+
+    /// Whether the client sends a request that was not served lately; it is forgotten with that.
+    pub(super) fn take(&self, digest: u64, now: Millis) -> bool {
+        self.shared.failures.lock().take(digest, now)
     }
 
     /// Remembers that a request was not served.

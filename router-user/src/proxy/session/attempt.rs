@@ -189,7 +189,10 @@ impl<S: Stream> Attempt<'_, '_, S> {
                     }
                     engine.counters.replays.add(1);
                 }
-                outcome => return self.count_reset(outcome),
+                outcome => {
+                    self.count_reset(&outcome);
+                    return outcome;
+                }
             }
         }
         let upstream = match self.connect().await {
@@ -197,14 +200,14 @@ impl<S: Stream> Attempt<'_, '_, S> {
             connected => connected?,
         };
         let outcome = self.converse(upstream).await;
-        self.count_reset(outcome)
+        self.count_reset(&outcome);
+        outcome
     }
 
-    fn count_reset(&self, outcome: Result<Answer<S>, Failure>) -> Result<Answer<S>, Failure> {
+    fn count_reset(&self, outcome: &Result<Answer<S>, Failure>) {
         if let Err(Failure::Unanswered(Unanswered::Closed | Unanswered::Cut)) = outcome {
             self.flight.engine.counters.resets.add(1);
         }
-        outcome
     }
 
     async fn connect(&mut self) -> Result<Connection<S>, Failure> {

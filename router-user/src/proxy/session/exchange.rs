@@ -100,8 +100,9 @@ impl<S: Stream> Session<'_, S> {
         };
         let next = exchange.run().await;
         if !self.is_served {
-            resend.failed();
+            resend.failed(self);
         }
+        self.client.consume(resend.body.get().held);
         next
     }
 }
@@ -155,7 +156,7 @@ impl<S: Stream> Exchange<'_, '_, S> {
                     self.discard(&flight, answer);
                     return Ok(next);
                 }
-                let mut forward = Forward::new(&mut *self.session, flight, request, body, answer);
+                let mut forward = Forward::new(&mut *self.session, flight, request, resend, answer);
                 Err(match forward.pass_on().await {
                     Ok(()) => forward.end_whole(),
                     Err(outcome) => forward.end_early(outcome).await,
@@ -169,7 +170,7 @@ impl<S: Stream> Exchange<'_, '_, S> {
                 Some(next) => Ok(next),
                 None => {
                     let problem = self.problem(failure, &flight.engine.name);
-                    Err(self.session.refuse(problem, Some(request), body.held).await)
+                    Err(self.session.refuse(problem, Some(request), 0).await)
                 }
             },
         }
@@ -208,10 +209,10 @@ impl<S: Stream> Exchange<'_, '_, S> {
     ///
     /// Errors: the request has been refused, or its client has left, and the connection goes on so.
     async fn first(&mut self) -> Result<EngineId, AfterExchange> {
-        let (request, held) = (self.request, self.body.held);
+        let request = self.request;
         let now = self.session.worker.timers.coarse();
         if let Some(problem) = self.routes.refusal(self.key, self.affinity_key, now) {
-            return Err(self.session.refuse(problem, Some(request), held).await);
+            return Err(self.session.refuse(problem, Some(request), 0).await);
         }
         if let Some(engine) = self.due_test() {
             self.is_test = true;
@@ -223,7 +224,7 @@ impl<S: Stream> Exchange<'_, '_, S> {
                 let home = || EngineId(self.route().table.ranks(slot_of(self.affinity_key))[0]);
                 self.wait_at(self.key.holder.unwrap_or_else(home), self.key.holder.is_some()).await
             }
-            Pick::None => Err(self.session.refuse(ErrorReply::engines_unavailable(0), Some(request), held).await),
+            Pick::None => Err(self.session.refuse(ErrorReply::engines_unavailable(0), Some(request), 0).await),
         }
     }
 

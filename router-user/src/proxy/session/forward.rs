@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::attempt::{Answer, Upload};
-use super::body::{BodyAt, JOIN_MAX};
+use super::body::JOIN_MAX;
 use super::client::{AfterExchange, Session};
 use super::forwarder::{BodyForwarder, Broken, Step};
 use super::interrupt::{Interrupted, until};
 use super::reader_watch::ReaderWatch;
+use super::resend::Resend;
 use super::stored;
 use crate::io::{Connection, Stream};
 use crate::policy::outlier::Evidence;
@@ -30,7 +31,7 @@ pub(super) struct Forward<'a, 'w, S: Stream> {
     session: &'a mut Session<'w, S>,
     flight: InFlight<S>,
     request: &'a Request,
-    body: BodyAt,
+    resend: &'a Resend<'a, S>,
     upstream: Connection<S>,
     response: Response,
     forwarder: BodyForwarder,
@@ -55,7 +56,7 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
         session: &'a mut Session<'w, S>,
         flight: InFlight<S>,
         request: &'a Request,
-        body: BodyAt,
+        resend: &'a Resend<'a, S>,
         answer: Answer<S>,
     ) -> Self {
         let Answer { upstream, head, step, before, sent_at, upload, is_end } = answer;
@@ -70,7 +71,7 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
             session,
             flight,
             request,
-            body,
+            resend,
             upstream,
             response: head.response,
             forwarder: head.forwarder,
@@ -93,9 +94,11 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
     pub(super) async fn pass_on(&mut self) -> Result<(), Outcome> {
         loop {
             self.count_step();
-            // Once the answer has begun the request goes to no other engine.
-            if self.upload.is_whole() && !self.body.is_empty() {
-                self.session.let_body_go(&mut self.body);
+            // Once the answer has begun the request goes to no other engine. A small one that is
+            // about to end needs no such care.
+            let is_small = self.step.is_done && self.resend.bytes <= JOIN_MAX;
+            if self.upload.is_whole() && !self.resend.body.get().is_empty() && !is_small {
+                self.resend.let_body_go(self.session);
             }
             self.send().await?;
             self.session.out.clear();
@@ -134,7 +137,8 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
         if self.session.stored.is_some() {
             self.note_stored();
         }
-        let Self { session, upstream, upload, step, body, reader, .. } = self;
+        let Self { session, upstream, upload, step, resend, reader, .. } = self;
+        let body = resend.body.get();
         let Session { client, deadline, out, wire, body: own, worker, .. } = &mut **session;
         let mut raw = step.raw;
         if raw > 0 && raw <= JOIN_MAX && !out.is_empty() {
@@ -170,7 +174,8 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
 
     /// Waits for more of the answer, and sends more of the request.
     async fn fill(&mut self) -> Result<(), Outcome> {
-        let Self { session, upstream, upload, body, is_end, .. } = self;
+        let Self { session, upstream, upload, resend, is_end, .. } = self;
+        let body = resend.body.get();
         let Session { client, deadline, wire, body: own, worker, .. } = &mut **session;
         let gap = worker.config.gap_timeout;
         deadline.set(gap);
@@ -207,11 +212,7 @@ impl<'a, 'w, S: Stream> Forward<'a, 'w, S> {
         if self.response.keep_alive && self.upload.is_whole() && !self.is_end {
             engine.checkin(upstream, worker.timers.coarse(), &worker.config);
         }
-        if self.closes {
-            return AfterExchange::Close;
-        }
-        session.client.consume(self.body.held);
-        AfterExchange::Again
+        if self.closes { AfterExchange::Close } else { AfterExchange::Again }
     }
 
     /// Counts a request whose answer ended early, and says how the client's connection goes on.

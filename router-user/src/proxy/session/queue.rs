@@ -51,7 +51,7 @@ impl<S: Stream> Session<'_, S> {
         let admission = &worker.plane.admission;
         if !admission.is_on() {
             let full = |holder| ErrorReply::holder_full(&routes.engine(holder).name);
-            return Err(self.refuse(key.holder.map_or_else(ErrorReply::engines_full, full), Some(request), held).await);
+            return Err(self.refuse(key.holder.map_or_else(ErrorReply::engines_full, full), Some(request), 0).await);
         }
         let level = routes.level(key.class);
         let waiter = Waiter {
@@ -68,7 +68,7 @@ impl<S: Stream> Session<'_, S> {
             Ok(ticket) => ticket,
             Err((refusal, drain_ms)) => {
                 let problem = self.no_place(refusal, level, drain_ms);
-                return Err(self.refuse(problem, Some(request), held).await);
+                return Err(self.refuse(problem, Some(request), 0).await);
             }
         };
         let begun = worker.timers.elapsed();
@@ -80,7 +80,7 @@ impl<S: Stream> Session<'_, S> {
                 worker.stats.queue.waits.observe(worker.timers.elapsed() - begun);
                 let Some(placed) = self.locate(routes, key.class, load.place, is_bound) else {
                     load.give_up();
-                    return Err(self.refuse(ErrorReply::engines_unavailable(0), Some(request), held).await);
+                    return Err(self.refuse(ErrorReply::engines_unavailable(0), Some(request), 0).await);
                 };
                 return Ok(placed);
             }
@@ -93,7 +93,7 @@ impl<S: Stream> Session<'_, S> {
         };
         drop(ticket);
         let problem = self.no_place(refusal, level, admission.drain_ms());
-        Err(self.refuse(problem, Some(request), held).await)
+        Err(self.refuse(problem, Some(request), 0).await)
     }
 
     /// Finds the engine of a place, in the routes in use or in those that the request began with;

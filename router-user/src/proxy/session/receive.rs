@@ -98,9 +98,8 @@ impl<S: Stream> Session<'_, S> {
     }
 
     /// Frees a body that is not sent again.
-    pub(super) fn let_body_go(&mut self, at: &mut BodyAt) {
+    pub(super) fn let_body_go(&mut self, at: BodyAt) {
         self.client.consume(at.held);
-        *at = BodyAt::NONE;
         if self.body.capacity() > KEPT_MAX {
             self.body = Vec::new();
         }

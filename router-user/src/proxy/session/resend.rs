@@ -1,5 +1,7 @@
 //! Sending a request again: by us, which the retry budget pays for, or by its client.
 
+use std::cell::{Cell, OnceCell};
+
 use super::body::BodyAt;
 use super::client::Session;
 use crate::io::Stream;
@@ -14,12 +16,16 @@ use crate::proxy::worker_routes::WorkerRoutes;
 pub(super) struct Resend<'a, S: Stream> {
     worker: &'a Worker<S>,
     routes: &'a WorkerRoutes<S>,
+    request: &'a Request,
     class: ClassId,
+    /// Where the body lies, until it is let go.
+    pub(super) body: Cell<BodyAt>,
     /// Of the body.
     pub(super) bytes: usize,
     /// Expected work, in prompt tokens.
     work: f64,
-    digest: u64,
+    /// Known once somebody has asked, which is before the body is gone.
+    digest: OnceCell<u64>,
     /// Its client has sent it before.
     is_repeat: bool,
 }
@@ -27,25 +33,44 @@ pub(super) struct Resend<'a, S: Stream> {
 impl<'a, S: Stream> Resend<'a, S> {
     pub(super) fn new(
         session: &Session<'a, S>,
-        request: &Request,
+        request: &'a Request,
         body: BodyAt,
         routes: &'a WorkerRoutes<S>,
         class: ClassId,
     ) -> Self {
         let worker = &**session.worker;
-        let bytes = body.bytes(&session.client, &session.body);
-        let target = &session.wire[request.target.clone()];
-        let digest = match request.idempotency_key {
-            Some(key) => worker.retries.digest(&[target, &key.to_le_bytes()]),
-            None => worker.retries.digest(&[target, session.client_ip.as_bytes(), bytes]),
-        };
-        let is_known = worker.retries.is_repeat(digest, worker.timers.coarse());
-        let is_repeat = is_known || request.is_repeated;
-        if is_repeat {
+        let bytes = body.bytes(&session.client, &session.body).len();
+        let work = expected_work(bytes, routes.routes.snapshot.classes[class.index()].output_tokens);
+        let (is_repeat, digest) = (request.is_repeated, OnceCell::new());
+        let body = Cell::new(body);
+        let mut resend = Self { worker, routes, request, class, body, bytes, work, digest, is_repeat };
+        let now = worker.timers.coarse();
+        resend.is_repeat |= worker.retries.remembers(now) && worker.retries.take(resend.digest(session), now);
+        if resend.is_repeat {
             worker.stats.client_retries.add(1);
         }
-        let work = expected_work(bytes.len(), routes.routes.snapshot.classes[class.index()].output_tokens);
-        Self { worker, routes, class, bytes: bytes.len(), work, digest, is_repeat }
+        resend
+    }
+
+    /// Frees the body: the request is not sent again.
+    pub(super) fn let_body_go(&self, session: &mut Session<'_, S>) {
+        // Its client may send it again.
+        self.digest(session);
+        session.let_body_go(self.body.replace(BodyAt::NONE));
+    }
+
+    /// By which the request is known when it comes back.
+    fn digest(&self, session: &Session<'_, S>) -> u64 {
+        *self.digest.get_or_init(|| {
+            let target = &session.wire[self.request.target.clone()];
+            match self.request.idempotency_key {
+                Some(key) => self.worker.retries.digest(&[target, &key.to_le_bytes()]),
+                None => {
+                    let bytes = self.body.get().bytes(&session.client, &session.body);
+                    self.worker.retries.digest(&[target, session.client_ip.as_bytes(), bytes])
+                }
+            }
+        })
     }
 
     /// Adds the credit of a request that goes to its first engine.
@@ -83,7 +108,7 @@ impl<'a, S: Stream> Resend<'a, S> {
     }
 
     /// Remembers that the request was not served, for the case that its client sends it again.
-    pub(super) fn failed(&self) {
-        self.worker.retries.failed(self.digest, self.worker.timers.coarse());
+    pub(super) fn failed(&self, session: &Session<'_, S>) {
+        self.worker.retries.failed(self.digest(session), self.worker.timers.coarse());
     }
 }
