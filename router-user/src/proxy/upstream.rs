@@ -32,8 +32,11 @@ pub(super) struct Engine<S: Stream> {
     idle: RefCell<Vec<Idle<S>>>,
 }
 
+/// A connection to an engine. Boxed, since each step of a request hands it on.
+pub(super) type Upstream<S> = Box<Connection<S>>;
+
 struct Idle<S: Stream> {
-    connection: Connection<S>,
+    connection: Upstream<S>,
     since: Millis,
 }
 
@@ -97,7 +100,7 @@ impl<S: Stream> Engine<S> {
     }
 
     /// Takes an idle connection on which nothing has arrived, neither bytes nor the end.
-    pub(super) fn checkout(&self, now: Millis, config: &ProxyConfig) -> Option<Connection<S>> {
+    pub(super) fn checkout(&self, now: Millis, config: &ProxyConfig) -> Option<Upstream<S>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut kept) = idle.pop() {
             let age = now.saturating_sub(kept.since);
@@ -109,7 +112,7 @@ impl<S: Stream> Engine<S> {
     }
 
     /// Returns a connection to the pool, unless something has arrived on it or the pool is full.
-    pub(super) fn checkin(&self, mut connection: Connection<S>, now: Millis, config: &ProxyConfig) {
+    pub(super) fn checkin(&self, mut connection: Upstream<S>, now: Millis, config: &ProxyConfig) {
         let mut idle = self.idle.borrow_mut();
         if idle.len() < config.max_idle_per_engine && connection.is_quiet() {
             idle.push(Idle { connection, since: now });

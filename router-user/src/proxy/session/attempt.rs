@@ -17,7 +17,7 @@ use crate::policy::outlier::Evidence;
 use crate::policy::silence::{Wait, test_patience_ms};
 use crate::proxy::http1::request::Request;
 use crate::proxy::stats::Retry;
-use crate::proxy::upstream::InFlight;
+use crate::proxy::upstream::{InFlight, Upstream};
 use crate::proxy::worker_routes::WorkerRoutes;
 use crate::shortage;
 use crate::telemetry::limited;
@@ -91,7 +91,7 @@ impl From<Unanswered> for Failure {
 
 /// An answer that can be begun. Its head for the client is in the session's `out`.
 pub(super) struct Answer<S: Stream> {
-    pub(super) upstream: Connection<S>,
+    pub(super) upstream: Upstream<S>,
     pub(super) head: AnswerHead,
     /// The first step after the head and the bytes that were held back.
     pub(super) step: Step,
@@ -210,13 +210,13 @@ impl<S: Stream> Attempt<'_, '_, S> {
         }
     }
 
-    async fn connect(&mut self) -> Result<Connection<S>, Failure> {
+    async fn connect(&mut self) -> Result<Upstream<S>, Failure> {
         let (worker, engine) = (self.session.worker, &self.flight.engine);
         let Session { client, deadline, .. } = &mut *self.session;
         deadline.set(worker.config.connect_timeout);
         let outcome = match Connection::<S>::connect(engine.address) {
             Ok(mut upstream) => match until(client, deadline, self.body.held, |cx, _| upstream.poll_connected(cx)).await {
-                Ok(connected) => connected.map(|()| upstream),
+                Ok(connected) => connected.map(|()| Box::new(upstream)),
                 Err(Interrupted::ClientGone) => return Err(Failure::ClientGone),
                 Err(Interrupted::Late) => Err(io::ErrorKind::TimedOut.into()),
             },
@@ -241,7 +241,7 @@ impl<S: Stream> Attempt<'_, '_, S> {
 
     /// Sends the request on a connection, and waits until there is something of an answer to pass
     /// on. Leaves the head for the client in `out`, followed by what the first step put there.
-    async fn converse(&mut self, mut upstream: Connection<S>) -> Result<Answer<S>, Failure> {
+    async fn converse(&mut self, mut upstream: Upstream<S>) -> Result<Answer<S>, Failure> {
         let (request, body, flight) = (self.request, self.body, self.flight);
         let engine = &flight.engine;
         let Session { client, deadline, worker, wire, body: own, out, .. } = &mut *self.session;

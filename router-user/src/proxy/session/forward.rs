@@ -10,7 +10,7 @@ use super::interrupt::{Interrupted, until};
 use super::reader_watch::ReaderWatch;
 use super::resend::Resend;
 use super::stored;
-use crate::io::{Connection, Stream};
+use crate::io::Stream;
 use crate::policy::outlier::Evidence;
 use crate::proxy::histogram::EventGaps;
 use crate::proxy::http1::events::EventCounter;
@@ -19,7 +19,7 @@ use crate::proxy::http1::response::Response;
 use crate::proxy::reply::error_event;
 use crate::proxy::stats::Outcome;
 use crate::proxy::stored::Form;
-use crate::proxy::upstream::InFlight;
+use crate::proxy::upstream::{InFlight, Upstream};
 
 /// Time after which a stream that still runs brings its engine back as a whole answer does: it may
 /// go on for minutes, and streams that break off do so early.
@@ -32,7 +32,7 @@ pub(super) struct Forward<'a, 'w, S: Stream> {
     flight: InFlight<S>,
     request: &'a Request,
     resend: &'a Resend<'a, S>,
-    upstream: Connection<S>,
+    upstream: Upstream<S>,
     response: Response,
     forwarder: BodyForwarder,
     step: Step,
