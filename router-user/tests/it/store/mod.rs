@@ -15,11 +15,14 @@ mod standby;
 mod takeover;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use router_user::clock::Clock;
 use router_user::config;
+use router_user::control::{Controller, ControllerHandle};
 use router_user::publish::Generation;
 use router_user::publish::snapshot::Snapshot;
 use router_user::publish::store::{Election, EtcdStore, Term};
@@ -29,6 +32,9 @@ use crate::ports::Reserved;
 /// How long anything may take that these tests wait for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The fleet of these tests.
+const EXAMPLE: &str = include_str!("../../../../examples/three-regions.toml");
+
 pub(crate) fn run(test: impl AsyncFnOnce()) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, test());
@@ -37,10 +43,27 @@ pub(crate) fn run(test: impl AsyncFnOnce()) {
 /// A sealed snapshot of the example fleet whose content tells its number; `padding` makes it
 /// larger.
 pub(crate) fn snapshot(generation: Generation, padding: usize) -> Snapshot {
-    let config = config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
+    let config = config::parse(EXAMPLE).expect("legal");
     let reason = format!("{generation} {}", "x".repeat(padding));
     let content = Snapshot { generation: generation.0, reason, ..Snapshot::describe(&config.fleet) };
     content.sealed()
+}
+
+/// A controller of the fleet in `source` that plans ten times a second.
+async fn controller(folder: &Path, source: &str, etcd: Option<&Etcd>) -> ControllerHandle {
+    let mut config = config::parse(source).expect("legal");
+    config.store.dir = folder.to_owned();
+    config.store.lease = Duration::from_secs(2);
+    config.control.period = Duration::from_millis(100);
+    // Nothing listens where the engines are said to be; their health must not make plans of its
+    // own.
+    config.control.health_period = Duration::from_secs(3_600);
+    config.control.scrape_period = None;
+    let store = match etcd {
+        Some(etcd) => Some(etcd.store().await),
+        None => None,
+    };
+    Controller::start(Arc::new(config), Clock::start(), store).expect("started")
 }
 
 /// An etcd of its own, on this machine, on ports of its own; it ends with this.

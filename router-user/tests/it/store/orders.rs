@@ -1,32 +1,12 @@
 //! Orders about engines outlive the controller that took them.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use router_user::clock::Clock;
-use router_user::config;
-use router_user::control::{Command, CommandError, Controller, ControllerHandle, OrderRequest, OrderVerb};
+use router_user::control::{Command, CommandError, ControllerHandle, OrderRequest, OrderVerb};
 use router_user::publish::snapshot::{OrderKind, Snapshot};
 use tokio::time::timeout;
 
-use super::{Etcd, PATIENCE, run};
-
-async fn controller(folder: &Path, etcd: Option<&Etcd>) -> ControllerHandle {
-    let mut config = config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
-    config.store.dir = folder.to_owned();
-    config.store.lease = Duration::from_secs(2);
-    config.control.period = Duration::from_millis(100);
-    // Nothing listens where the engines are said to be; their health must not make plans of its
-    // own.
-    config.control.health_period = Duration::from_secs(3_600);
-    config.control.scrape_period = None;
-    let store = match etcd {
-        Some(etcd) => Some(etcd.store().await),
-        None => None,
-    };
-    Controller::start(Arc::new(config), Clock::start(), store).expect("started")
-}
+use super::{EXAMPLE, Etcd, PATIENCE, controller, run};
 
 async fn give(controller: &ControllerHandle, order: OrderVerb) -> Result<(), CommandError> {
     let (engine, by) = ("e3".to_owned(), "alice".to_owned());
@@ -57,14 +37,14 @@ fn a_restarted_controller_keeps_an_engine_ejected_until_it_is_restored() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut before = None;
     run(async || {
-        let controller = controller(folder.path(), None).await;
+        let controller = controller(folder.path(), EXAMPLE, None).await;
         published(&controller, |_| true).await;
         give(&controller, OrderVerb::Eject).await.expect("carried out");
         published(&controller, |s| s.engines[2].is_ordered(OrderKind::Eject)).await;
         before = Some(published(&controller, is_ejected).await);
     });
     run(async || {
-        let controller = controller(folder.path(), None).await;
+        let controller = controller(folder.path(), EXAMPLE, None).await;
         plans(&controller).await;
         let now = controller.snapshots.borrow().clone().expect("published");
         assert!(is_ejected(&now), "{now:?}");
@@ -80,9 +60,9 @@ fn the_next_leader_knows_the_orders_of_the_last_one() {
     run(async || {
         let etcd = Etcd::start();
         let (disk_one, disk_two) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-        let one = controller(disk_one.path(), Some(&etcd)).await;
+        let one = controller(disk_one.path(), EXAMPLE, Some(&etcd)).await;
         published(&one, |_| true).await;
-        let two = controller(disk_two.path(), Some(&etcd)).await;
+        let two = controller(disk_two.path(), EXAMPLE, Some(&etcd)).await;
         let mut status = two.status.clone();
         timeout(PATIENCE, status.wait_for(|s| s.standby_reason.is_some())).await.expect("in time").expect("runs");
         assert!(matches!(give(&two, OrderVerb::Eject).await, Err(CommandError::StandsBy(_))));

@@ -1,43 +1,20 @@
 //! A controller that starts where another one, or itself in an earlier process, has published
 //! before: what it plans with.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use router_user::clock::Clock;
-use router_user::config;
-use router_user::control::{Command, Controller, ControllerHandle, Freshness};
+use router_user::control::{Command, ControllerHandle, Freshness};
 use router_user::protocol::DemandReport;
 use router_user::publish::snapshot::Snapshot;
 use tokio::time::timeout;
 
-use super::{Etcd, PATIENCE, run};
+use super::{EXAMPLE, Etcd, PATIENCE, controller, run};
 
 /// True demand in requests/s: far from the configured 90, 120 and 40.
 const TRUTH: [(&str, u64); 3] = [("a", 40), ("b", 170), ("c", 20)];
 /// A first window so long that demand is known from then on.
 const SETTLED: Duration = Duration::from_secs(600);
-
-async fn controller(folder: &Path, source: &str, etcd: Option<&Etcd>) -> ControllerHandle {
-    let mut config = config::parse(source).expect("legal");
-    config.store.dir = folder.to_owned();
-    config.store.lease = Duration::from_secs(2);
-    config.control.period = Duration::from_millis(100);
-    // Nothing listens where the engines are said to be; their health must not make plans of its
-    // own.
-    config.control.health_period = Duration::from_secs(3_600);
-    config.control.scrape_period = None;
-    let store = match etcd {
-        Some(etcd) => Some(etcd.store().await),
-        None => None,
-    };
-    Controller::start(Arc::new(config), Clock::start(), store).expect("started")
-}
-
-fn example() -> &'static str {
-    include_str!("../../../../examples/three-regions.toml")
-}
 
 async fn report(controller: &ControllerHandle, window: Duration) {
     for (cluster, rps) in TRUTH {
@@ -84,12 +61,12 @@ fn a_restarted_controller_moves_nothing_whoever_reports_first() {
     let mut before = None;
     // The whole controller ends with its runtime, as in a crash.
     run(async || {
-        let controller = controller(folder.path(), example(), None).await;
+        let controller = controller(folder.path(), EXAMPLE, None).await;
         before = Some(settled(&controller).await);
     });
     let before = before.expect("published");
     run(async || {
-        let controller = controller(folder.path(), example(), None).await;
+        let controller = controller(folder.path(), EXAMPLE, None).await;
         plans(&controller, 3).await;
         assert_eq!(controller.snapshots.borrow().as_ref(), Some(&before), "nobody has reported yet");
         report(&controller, Duration::from_secs(2)).await;
@@ -105,12 +82,12 @@ fn a_controller_that_has_heard_nobody_takes_over_with_the_last_leaders_demand() 
     run(async || {
         let etcd = Etcd::start();
         let (disk_one, disk_two) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-        let one = controller(disk_one.path(), example(), Some(&etcd)).await;
+        let one = controller(disk_one.path(), EXAMPLE, Some(&etcd)).await;
         // Reports go to the leader alone, so that the one that stands by hears nothing.
         let mut status = one.status.clone();
         timeout(PATIENCE, status.wait_for(|s| s.plans > 0)).await.expect("in time").expect("it leads");
         let before = settled(&one).await;
-        let two = controller(disk_two.path(), example(), Some(&etcd)).await;
+        let two = controller(disk_two.path(), EXAMPLE, Some(&etcd)).await;
         let mut snapshots = two.snapshots.clone();
         let follows = snapshots.wait_for(|s| s.as_ref() == Some(&before));
         timeout(PATIENCE, follows).await.expect("in time").expect("runs");
@@ -126,18 +103,18 @@ fn a_restart_with_one_engine_more_holds_the_weights_and_tells_data_planes_of_it(
     let folder = tempfile::tempdir().expect("a folder");
     let mut before = None;
     run(async || {
-        let controller = controller(folder.path(), example(), None).await;
+        let controller = controller(folder.path(), EXAMPLE, None).await;
         before = Some(settled(&controller).await);
     });
     let before = before.expect("published");
-    let first = example().find("[[engine]]").expect("engines");
-    let second = first + 1 + example()[first + 1..].find("[[").expect("another");
-    let twin = example()[first..second].replace("\"e1\"", "\"e0\"");
+    let first = EXAMPLE.find("[[engine]]").expect("engines");
+    let second = first + 1 + EXAMPLE[first + 1..].find("[[").expect("another");
+    let twin = EXAMPLE[first..second].replace("\"e1\"", "\"e0\"");
     let twin: String = twin
         .lines()
         .map(|line| if line.starts_with("address") { "address = \"127.0.0.1:1\"\n".to_owned() } else { format!("{line}\n") })
         .collect();
-    let larger = format!("{}{twin}{}", &example()[..first], &example()[first..]);
+    let larger = format!("{}{twin}{}", &EXAMPLE[..first], &EXAMPLE[first..]);
     run(async || {
         let controller = controller(folder.path(), &larger, None).await;
         let mut snapshots = controller.snapshots.clone();
@@ -154,11 +131,11 @@ fn a_restart_with_one_engine_more_holds_the_weights_and_tells_data_planes_of_it(
 fn engines_are_shown_with_the_capacity_they_have_now() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async || {
-        let controller = controller(folder.path(), example(), None).await;
+        let controller = controller(folder.path(), EXAMPLE, None).await;
         settled(&controller).await;
     });
-    let wider = example().replacen("capacity_rps = 100", "capacity_rps = 130", 1);
-    assert_ne!(wider, example(), "the example has a profile of 100 requests/s");
+    let wider = EXAMPLE.replacen("capacity_rps = 100", "capacity_rps = 130", 1);
+    assert_ne!(wider, EXAMPLE, "the example has a profile of 100 requests/s");
     run(async || {
         let controller = controller(folder.path(), &wider, None).await;
         plans(&controller, 2).await;

@@ -2,26 +2,12 @@
 //! takes over.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use router_user::clock::Clock;
-use router_user::config;
-use router_user::control::{Command, CommandError, Controller, ControllerHandle, PinRequest};
+use router_user::control::{Command, CommandError, ControllerHandle, PinRequest};
 use router_user::publish::snapshot::Snapshot;
 use tokio::time::timeout;
 
-use super::{Etcd, PATIENCE, run};
-
-async fn controller(etcd: &Etcd, folder: &std::path::Path) -> ControllerHandle {
-    let mut config = config::parse(include_str!("../../../../examples/three-regions.toml")).expect("legal");
-    config.store.dir = folder.to_owned();
-    config.store.lease = Duration::from_secs(2);
-    config.control.period = Duration::from_millis(100);
-    // Nothing listens where the engines are said to be; their health must not make plans of its
-    // own.
-    config.control.health_period = Duration::from_secs(3_600);
-    Controller::start(Arc::new(config), Clock::start(), Some(etcd.store().await)).expect("started")
-}
+use super::{EXAMPLE, Etcd, PATIENCE, controller, run};
 
 async fn until(controller: &ControllerHandle, leads: bool) {
     let mut status = controller.status.clone();
@@ -41,10 +27,10 @@ fn the_one_that_stands_by_follows_refuses_and_takes_over_without_moving_anything
     run(async || {
         let etcd = Etcd::start();
         let (disk_one, disk_two) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-        let one = controller(&etcd, disk_one.path()).await;
+        let one = controller(disk_one.path(), EXAMPLE, Some(&etcd)).await;
         until(&one, true).await;
         published(&one, |_| true).await;
-        let two = controller(&etcd, disk_two.path()).await;
+        let two = controller(disk_two.path(), EXAMPLE, Some(&etcd)).await;
         until(&two, false).await;
 
         let weights = vec![("e1".to_owned(), 0.25), ("e2".to_owned(), 0.75)];
